@@ -24,10 +24,10 @@ import numpy as np
 from locost_jax import models
 from locost_jax.command_line import allocator
 from locost_jax.command_line import compiled_programs
+from locost_jax.config import decode_settings
 from locost_jax.devices import memory
 from locost_jax.errors import InputError
 from locost_jax.generation import decode
-from locost_jax.generation import decode_settings
 from locost_jax.models import low_memory_encoder
 
 # A program is timed only if it needs less than this share of the free memory.

@@ -68,7 +68,7 @@ def small_model(name):
   """Returns config.model of a model for a laptop.
 
   Args:
-    name: of a function in configs/default.py.
+    name: of a model.
   """
   model = getattr(default, name)()
   model.update(

@@ -44,6 +44,7 @@ from locost_jax.command_line import compiled_programs
 from locost_jax.command_line import config_files
 from locost_jax.command_line import optional_number
 from locost_jax.command_line import unparsed
+from locost_jax.config import schema
 from locost_jax.devices import compiling
 from locost_jax.devices import topology
 from locost_jax.errors import InputError
@@ -59,7 +60,6 @@ from locost_jax.runs import train_run
 from locost_jax.telemetry import profiling
 from locost_jax.telemetry import telemetry as telemetry_lib
 from locost_jax.workdir import find
-from locost_jax.workdir import old_keys
 from locost_jax.workdir import phases as phases_lib
 
 _EVALUATE = re.compile('--?evaluate(=(true|t|yes|y|1))?', re.IGNORECASE)
@@ -68,7 +68,7 @@ _EVALUATE = re.compile('--?evaluate(=(true|t|yes|y|1))?', re.IGNORECASE)
 def define_flags(values, argv):
   """Defines this command's flags; argv names the config whose keys count."""
   commands.define_config(
-      values, argv, renamed=old_keys.RENAMED, run=find_run(argv)
+      values, argv, renamed=schema.RENAMED, run=find_run(argv)
   )
   flags.DEFINE_string(
       'workdir',

@@ -37,15 +37,15 @@ from locost_jax.command_line import allocator
 from locost_jax.command_line import commands
 from locost_jax.command_line import part_options
 from locost_jax.command_line import summary_options
+from locost_jax.config import decode_settings
+from locost_jax.config import schema
 from locost_jax.devices import memory
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
-from locost_jax.generation import decode_settings
 from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import outputs
 from locost_jax.summarizing import questions
 from locost_jax.summarizing import texts
-from locost_jax.values import ranges
 
 # The flags that are fields of `texts.Pages`.
 _PAGES = tuple(
@@ -259,7 +259,7 @@ def _check(values, arguments, as_json):
         '--reference_field: expected --format=json or --output=FILE.jsonl'
     )
   for path in arguments:
-    ranges.check_path('FILE', path)
+    schema.check_path('FILE', path)
   for flag in ('output', 'report'):
     path = values[flag].value
     folder = os.path.dirname(os.path.abspath(path or ''))

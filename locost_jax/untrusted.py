@@ -3,17 +3,14 @@
 Configs, vocabularies, manifests and weights come from downloads and from other
 people's disks. Only regular files are opened, so that a pipe never blocks a
 command. JSON is limited in size (before it is read) and in depth, and every
-value that is used is checked against a `Kind`. An error is one line: file, key,
+value that is used is checked against a `config.kinds.Kind`. An error is one line: file, key,
 value, and what was expected.
 """
 
 import contextlib
 import json
-import math
 import os
 import re
-import sys
-from typing import Callable, NamedTuple
 
 from locost_jax import files
 from locost_jax.errors import InputError
@@ -26,94 +23,16 @@ MOST_DEPTH = 16
 _SHOWN = 60  # characters of a value in a message
 
 
-class Kind(NamedTuple):
-  """The values that a key may have.
-
-  Attributes:
-    words: its description in messages, 'an integer from 1 to 100'.
-    fits: value -> bool.
-  """
-
-  words: str
-  fits: Callable
-
-
-def integer(low, high):
-  """Returns the Kind of integers from low to high, inclusive."""
-  return Kind(
-      f'an integer from {low:,} to {high:,}',
-      lambda value: type(value) is int and low <= value <= high,
-  )
-
-
-def number(low=-math.inf, high=math.inf):
-  """Returns the Kind of finite numbers from low to high, inclusive."""
-  words = 'a number'
-  if math.isfinite(low) and math.isfinite(high):
-    words += f' from {low:g} to {high:g}'
-  elif math.isfinite(low):
-    words += f' of at least {low:g}'
-  return Kind(words, lambda value: _is_finite(value) and low <= value <= high)
-
-
-def one_of(*values):
-  """Returns the Kind of the given values."""
-  return Kind(
-      'one of ' + ', '.join(map(json.dumps, values)),
-      lambda value: any(
-          type(value) is type(known) and value == known for known in values
-      ),
-  )
-
-
-def list_of(kind):
-  """Returns the Kind of lists whose items are of another Kind."""
-  return Kind(
-      f'a list, each item {kind.words}',
-      lambda value: isinstance(value, list) and all(map(kind.fits, value)),
-  )
-
-
-BOOLEAN = Kind('true or false', lambda value: type(value) is bool)
-TEXT = Kind('a string', lambda value: isinstance(value, str))
-LIST = Kind('a list', lambda value: isinstance(value, list))
-OBJECT = Kind('an object', lambda value: isinstance(value, dict))
-
-# Sizes of models by config key. The limits are far above any existing model;
-# they keep a tampered file from running for hours.
-MODEL_SIZES = {
-    'vocab_size': integer(1, 10**7),
-    'd_model': integer(1, 10**6),
-    'd_ff': integer(1, 10**7),
-    'decoder_d_ff': integer(1, 10**7),
-    'd_kv': integer(1, 10**6),
-    'd_state': integer(1, 10**6),
-    'num_heads': integer(1, 10**5),
-    'num_decoder_heads': integer(0, 10**5),
-    'num_layers': integer(1, 1000),
-    'num_decoder_layers': integer(1, 1000),
-    'relative_attention_num_buckets': integer(1, 10**6),
-    'relative_attention_max_distance': integer(1, 10**9),
-    'local_radius': integer(1, 10**7),
-    'global_block_size': integer(1, 10**7),
-    'max_positions': integer(1, 10**8),
-    'pad_id': integer(0, 10**7),
-    'limit': integer(1, 10**8),
-    'copy_dim': integer(1, 10**6),
-    'copy_ngram': integer(0, 16),
-    'chunk_length': integer(1, 10**8),
-}
-
-
 def check(where, key, value, kind):
-  """Raises an InputError unless a value is of a Kind.
+  """Raises an InputError unless a value is of a `config.kinds.Kind`.
 
   Args:
     where: the file, for the message.
+    key: the value's dotted key.
     value: a value as `json.loads` returns it.
   """
-  if not kind.fits(value):
-    raise InputError(f'{where}: {key}={show(value)}: expected {kind.words}')
+  if problem := kind.problem(key.rpartition('.')[2], value):
+    raise InputError(f'{where}: {key}={show(value)}: {problem}')
 
 
 def show(value):
@@ -236,11 +155,6 @@ def named(where):
 def is_name(text):
   """Returns whether a text is a plain file name, without directories."""
   return bool(re.fullmatch(r'[^/\0]+', text)) and text not in ('.', '..')
-
-
-def _is_finite(value):
-  # Compare: math.isfinite fails for an integer too large for a float.
-  return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
 def _is_flat(value, depth):

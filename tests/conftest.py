@@ -94,6 +94,7 @@ TABLE = {
         'workdir/test_pruned.py',
     ),
     'messages': (
+        'config',
         'hugging_face/test_changed_releases.py',
         'hugging_face/test_convert_refuses.py',
         'runs/test_stored_settings.py',
@@ -102,9 +103,7 @@ TABLE = {
         'summarizing/test_page_texts.py',
         'summarizing/test_unknown_script.py',
         'test_untrusted.py',
-        'values',
         'vocabularies/test_unknown.py',
-        'workdir/test_stored_config.py',
     ),
     'simcas': (
         'data/test_page_options.py',

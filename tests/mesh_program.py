@@ -19,9 +19,9 @@ import optax
 
 from configs import default
 from locost_jax import models
+from locost_jax.config.decode_settings import Settings
 from locost_jax.devices import sharding
 from locost_jax.generation import generate
-from locost_jax.generation.decode_settings import Settings
 from locost_jax.models import locost
 from locost_jax.models import parameters
 from locost_jax.ops import copy_attention

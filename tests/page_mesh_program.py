@@ -14,10 +14,10 @@ import numpy as np
 
 from configs import default
 from locost_jax import models
+from locost_jax.config.decode_settings import Settings
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.generation import generate
-from locost_jax.generation.decode_settings import Settings
 from locost_jax.models import chunk_memory
 from locost_jax.ops import long_attention
 from locost_jax.ops import mesh as mesh_lib

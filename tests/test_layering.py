@@ -21,12 +21,12 @@ PACKAGE = 'locost_jax'
 
 # Any module may import these.
 LEAVES = set(
-    'errors files values untrusted command_line.progress command_line.versions'.split()
+    'errors files config untrusted command_line.progress command_line.versions'.split()
 )
 # Arrays and text only: these import each other and LEAVES, and no Flax.
 PURE = set("""
   ops vocabularies generation.decode generation.decode_limits
-  generation.decode_settings generation.largest training.losses training.ppo
+  generation.largest training.losses training.ppo
   data.text data.words data.gsg documents.places documents.markup
   evaluation.metrics
 """.split())
@@ -36,9 +36,9 @@ TABLE = {
     for package, allowed in {
         'errors': '',
         'files': '',
-        'values': '',
+        'config': '',
         'untrusted': '',
-        'command_line': 'generation.decode_settings',
+        'command_line': '',
         'ops': '',
         'vocabularies': '',
         'hosts': '',
@@ -47,7 +47,7 @@ TABLE = {
         'data': 'vocabularies hosts.watchdog documents.markup',
         'models': 'ops',
         'generation': 'models',
-        'hugging_face': 'builtin generation.decode_settings',
+        'hugging_face': 'builtin',
         'devices': 'ops models.lora models.parameters hosts.watchdog',
         'workdir': 'builtin devices vocabularies models.lora models.parameters',
         'telemetry': 'workdir devices',

@@ -6,6 +6,7 @@ import os
 import pytest
 
 from locost_jax import untrusted
+from locost_jax.config import kinds
 from locost_jax.errors import InputError
 from tests.deadline import within
 
@@ -79,20 +80,20 @@ def test_links_are_followed_only_on_request(tmp_path):
     'kind, good, bad, words',
     [
         (
-            untrusted.integer(1, 1000),
+            kinds.integer(1, 1000),
             [1, 1000],
             [0, 1001, True, 1.0, '1', None, [1]],
-            'an integer from 1 to 1,000',
+            'an integer, 1 <= key <= 1,000',
         ),
         (
-            untrusted.number(0, 1),
+            kinds.number(0, 1),
             [0, 0.5, 1],
             [-0.1, float('nan'), float('inf'), 10**400, True, '0'],
-            'a number from 0 to 1',
+            '0 <= key <= 1',
         ),
-        (untrusted.BOOLEAN, [True], [1, 'true', None], 'true or false'),
-        (untrusted.TEXT, ['', 'a'], [1, None, []], 'a string'),
-        (untrusted.one_of('a', 1), ['a', 1], ['b', True], 'one of "a", 1'),
+        (kinds.BOOLEAN, [True], [1, 'true', None], 'True or False'),
+        (kinds.TEXT, ['', 'a'], [1, None, []], 'a string'),
+        (kinds.choice('a', 1), ['a', 1], ['b', True], "one of 'a', 1"),
     ],
 )
 def test_kinds(kind, good, bad, words):

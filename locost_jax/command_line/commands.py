@@ -21,19 +21,20 @@ from ml_collections import config_flags
 from ml_collections import ConfigDict
 
 from locost_jax.command_line import config_files
-from locost_jax.command_line import config_help
 from locost_jax.command_line import help_pages
 from locost_jax.command_line import standard_streams
 from locost_jax.command_line import unparsed
+from locost_jax.config import schema
 from locost_jax.errors import FULL
 from locost_jax.errors import InputError
 from locost_jax.errors import Stopped
 from locost_jax.errors import suggest
 from locost_jax.errors import visible
-from locost_jax.values import ranges
 
 # The environment variable behind --program_cache.
 PROGRAM_CACHE = 'LOCOST_JAX_CACHE'
+# The config of --help=config without --config.
+DEFAULT_CONFIG = 'configs/default.py'
 _HELP = re.compile(r'-h|--?help(full|short)?|--help=.*')
 
 
@@ -88,9 +89,9 @@ def _help(word, doc, values, define_flags, argv):
         f'{word}: expected --help, --help=config or --help=config.SECTION'
     )
   path = unparsed.find_value(config_files.resolve(argv), 'config')
-  path = path or config_help.DEFAULT
+  path = path or DEFAULT_CONFIG
   path = config_files.find(path)
-  return config_help.make(load_config(path), path, topic[len('config.') :])
+  return schema.help_page(load_config(path), path, topic[len('config.') :])
 
 
 class one_line_errors:
@@ -136,7 +137,7 @@ def parse_flags(values, argv):
     arguments = values(argv)[1:]
     # argv[0] is DIR/score.py, or the name of a module.
     command = Path(argv[0]).name.removesuffix('.py').rpartition('.')[2]
-    ranges.check_flags({name: values[name].value for name in values}, command)
+    schema.check_flags({name: values[name].value for name in values}, command)
     return arguments
   except flags.UnrecognizedFlagError as error:
     if error.flagname.startswith('config.') and 'config' in values:
@@ -312,7 +313,7 @@ def get_config(values):
         '--config=FILE is missing: expected a config, for example '
         '--config=configs/quickstart.py'
     )
-  missing = [name for name in ranges.SECTIONS if name not in values.config]
+  missing = [name for name in schema.SECTIONS if name not in values.config]
   if missing:
     raise InputError(
         f'{config_flags.get_config_filename(values["config"])}: get_config() '
@@ -321,7 +322,7 @@ def get_config(values):
     )
   if 'task' in values and values.task:
     values.config.data.task = values.task
-  ranges.check_config(values.config)
+  schema.check_config(values.config)
   overrides = config_flags.get_override_values(values['config'])
   return values.config, dict(overrides)
 

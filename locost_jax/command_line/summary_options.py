@@ -2,7 +2,7 @@
 
 from absl import flags
 
-from locost_jax.generation import decode_settings
+from locost_jax.config import decode_settings
 
 # The options of decoding that are flags.
 SETTINGS = {
@@ -14,20 +14,17 @@ SETTINGS = {
 
 def define_decoding(values):
   """Defines the options of decoding as flags; a flag not given is None."""
+  define = {
+      bool: flags.DEFINE_boolean,
+      int: flags.DEFINE_integer,
+      float: flags.DEFINE_float,
+  }
   for name, field in SETTINGS.items():
-    text, least = field.metadata['text'], field.metadata['least']
-    if field.metadata['choices']:
-      flags.DEFINE_enum(
-          name, None, list(field.metadata['choices']), text, flag_values=values
-      )
-    elif isinstance(field.default, bool):
-      flags.DEFINE_boolean(name, None, text, flag_values=values)
-    elif least is not None:
-      flags.DEFINE_integer(
-          name, None, text, lower_bound=least, flag_values=values
-      )
+    text, choices = field.metadata['text'], field.metadata['choices']
+    if choices:
+      flags.DEFINE_enum(name, None, list(choices), text, flag_values=values)
     else:
-      flags.DEFINE_float(name, None, text, flag_values=values)
+      define[type(field.default)](name, None, text, flag_values=values)
   flags.DEFINE_integer(
       'seed', 0, 'random seed of sampling', lower_bound=0, flag_values=values
   )

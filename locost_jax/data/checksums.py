@@ -12,6 +12,7 @@ import threading
 
 from locost_jax import files
 from locost_jax import untrusted
+from locost_jax.config import kinds
 from locost_jax.errors import InputError
 
 FILE = 'checksums.json'
@@ -42,7 +43,7 @@ def read(directory, names):
             f'{path}: names {untrusted.show(name)}; expected some of '
             f'{", ".join(names)}'
         )
-      untrusted.check(path, name, known, untrusted.TEXT)
+      untrusted.check(path, name, known, kinds.TEXT)
     return found
   except FileNotFoundError:
     return {}

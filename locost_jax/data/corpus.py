@@ -10,6 +10,7 @@ TensorFlow is imported only to read a corpus in TFDS.
 import os
 from typing import Callable, NamedTuple
 
+from locost_jax.config import schema
 from locost_jax.data import builtin_corpus
 from locost_jax.data import corpora
 from locost_jax.data import corpus_rows
@@ -22,7 +23,7 @@ from locost_jax.data import span_corruption
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
 
-GSG = dict(ratio=0.2, strategy='independent', mask='', seed=0)  # the paper's
+GSG = schema.defaults('gsg')
 # Task of the built-in corpus -> whether it makes gap sentences.
 BUILT_IN = {'python_docs_gsg': True, 'python_docs_summary': False}
 

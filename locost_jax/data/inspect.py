@@ -30,7 +30,6 @@ from locost_jax.data import gsg
 from locost_jax.data import pages
 from locost_jax.data import span_corruption
 from locost_jax.data import tasks
-from locost_jax.values import directories
 from locost_jax.vocabularies.vocabulary import surround
 
 EXAMPLES, SHOWN = 3, 600  # examples; characters shown of each text
@@ -56,7 +55,7 @@ def define_flags(values, argv):
 def main(values, arguments):
   """Runs the command."""
   commands.expect_flags_only(arguments)
-  directories.check('--output', values.output)
+  files.check_directory('--output', values.output)
   config, _ = commands.get_config(values)
   tasks.check(config)
   vocabulary = tasks.find_vocabulary(config)

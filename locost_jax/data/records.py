@@ -39,6 +39,7 @@ import numpy as np
 
 from locost_jax import files
 from locost_jax import untrusted
+from locost_jax.config import kinds
 from locost_jax.data import checksums
 from locost_jax.errors import InputError
 
@@ -47,13 +48,13 @@ SHAPES = 'shapes.npy'
 KEY, STATS = 'key.json', 'stats.json'
 FILES = RECORDS, LENGTHS, SHAPES, KEY, STATS
 _MOST_KEY_BYTES = 1 << 30  # key.json lists every file of the corpus
-_COUNT = untrusted.integer(0, 10**15)
+_COUNT = kinds.integer(0, 10**15)
 _STATS_KINDS = {
     'records': _COUNT,
     'input_tokens': _COUNT,
     'target_tokens': _COUNT,
     'bytes': _COUNT,
-    'dtype': untrusted.one_of('<u2', '<i4'),
+    'dtype': kinds.choice('<u2', '<i4'),
 }
 
 

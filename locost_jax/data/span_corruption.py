@@ -22,11 +22,11 @@ import hashlib
 
 import numpy as np
 
+from locost_jax.config import schema
 from locost_jax.errors import InputError
-from locost_jax.values import ranges
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
-DEFAULTS = dict(share=0.5, density=0.15, mean_length=3.0, seed=0)
+DEFAULTS = schema.defaults('span_corruption')
 
 
 def settings(given):
@@ -48,7 +48,7 @@ def settings(given):
         f'config.span_corruption has unknown keys {", ".join(unknown)}; '
         f'expected {", ".join(DEFAULTS)}'
     )
-  ranges.check_section('span_corruption', given)
+  schema.check_section('span_corruption', given)
   return {**DEFAULTS, **given}
 
 

@@ -15,6 +15,7 @@ import pathlib
 import sys
 import tempfile
 
+from locost_jax.config import schema
 from locost_jax.data import batch_arrays
 from locost_jax.data import corpora
 from locost_jax.data import corpus as corpus_lib
@@ -25,7 +26,6 @@ from locost_jax.data import span_corruption
 from locost_jax.data import text_files
 from locost_jax.errors import check_choice
 from locost_jax.errors import InputError
-from locost_jax.values import ranges
 from locost_jax.vocabularies import sentencepiece_training
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
@@ -70,7 +70,7 @@ def check(config):
       settings that contradict each other.
   """
   data = config.data
-  ranges.check_section('data', data)
+  schema.check_section('data', data)
   if data.task:
     corpus_lib.check_name(data.task)  # also where files replace it
   _check_pages(data)

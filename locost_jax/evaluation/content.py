@@ -21,6 +21,7 @@ import numpy as np
 
 from locost_jax import files
 from locost_jax import untrusted
+from locost_jax.config import kinds
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
 
@@ -28,8 +29,8 @@ COMMONEST = 150
 # The file of `save` in the directory of a run or a phase.
 FILE = 'common.json'
 _KINDS = {
-    'words': untrusted.list_of(untrusted.TEXT),
-    'tokens': untrusted.list_of(untrusted.integer(0, 10**7)),
+    'words': kinds.list_of(kinds.TEXT),
+    'tokens': kinds.list_of(kinds.integer(0, 10**7)),
 }
 # A key of a batch: float32 [B, T], 1 at the targets of `content_loss`.
 WEIGHTS = 'content_loss_weights'
@@ -86,7 +87,7 @@ def load(path):
     untrusted.check(path, key, found.get(key), kind)
   name = found.get('protocol', 'locost')  # older files lack it
   untrusted.check(
-      path, 'protocol', name, untrusted.one_of(*protocols.PROTOCOLS)
+      path, 'protocol', name, kinds.choice(*protocols.PROTOCOLS)
   )
   return Common(tuple(found['words']), tuple(found['tokens']), name)
 

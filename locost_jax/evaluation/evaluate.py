@@ -18,6 +18,8 @@ import numpy as np
 
 from locost_jax import files
 from locost_jax.command_line.progress import Progress
+from locost_jax.config import decode_settings
+from locost_jax.config import schema
 from locost_jax.devices import compiling
 from locost_jax.devices import sharding
 from locost_jax.errors import disk_error
@@ -25,11 +27,9 @@ from locost_jax.evaluation import content
 from locost_jax.evaluation import metric_table
 from locost_jax.evaluation.metrics import metric as metric_lib
 from locost_jax.evaluation.metrics import protocols
-from locost_jax.generation import decode_settings
 from locost_jax.generation import generate
 from locost_jax.hosts import collective
 from locost_jax.hosts import watchdog
-from locost_jax.values import ranges
 
 # Keys of config.data that determine what the model reads of a document.
 _READING = (
@@ -48,7 +48,7 @@ _READING = (
 def check(config):
   """Raises an InputError for invalid settings of an evaluation."""
   for section in 'eval', 'decode':
-    ranges.check_section(section, config[section])
+    schema.check_section(section, config[section])
   metric_table.check(config.eval.metrics, config.checkpoint.metric)
   protocols.find(config.eval.protocol, 'config.eval.protocol')
   settings_of(config)

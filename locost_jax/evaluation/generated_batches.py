@@ -13,11 +13,12 @@ from pathlib import Path
 
 from locost_jax import files
 from locost_jax import untrusted
+from locost_jax.config import kinds
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 from locost_jax.hosts import collective
 
-_ROWS = untrusted.list_of(untrusted.list_of(untrusted.integer(0, 10**7)))
+_ROWS = kinds.list_of(kinds.list_of(kinds.integer(0, 10**7)))
 
 
 class GeneratedBatches:

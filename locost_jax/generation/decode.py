@@ -38,8 +38,8 @@ documents, K beams, R = B * K rows, T max_length, V vocabulary.
 import jax
 import jax.numpy as jnp
 
+from locost_jax.config import decode_settings
 from locost_jax.generation import decode_limits
-from locost_jax.generation import decode_settings
 from locost_jax.generation import largest
 
 NEVER = decode_limits.NEVER

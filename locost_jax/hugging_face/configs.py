@@ -3,8 +3,9 @@
 import os
 
 from locost_jax import untrusted
+from locost_jax.config import decode_settings
+from locost_jax.config import kinds
 from locost_jax.errors import InputError
-from locost_jax.generation import decode_settings
 from locost_jax.hugging_face import bart_configs
 from locost_jax.hugging_face import tensors
 from locost_jax.hugging_face.keys import take
@@ -44,7 +45,7 @@ _CLASSES = {
     'longt5': 'LongT5ForConditionalGeneration',
 }
 # A release's d_state counts real and imaginary parts.
-_BOTH_PARTS = untrusted.Kind(
+_BOTH_PARTS = kinds.Kind(
     'an even integer from 2 to 2,000,000',
     lambda value: type(value) is int
     and 2 <= value <= 2_000_000
@@ -68,21 +69,21 @@ _IDS = (
     ('pad_id', 'pad_token_id'),
     ('start_id', 'decoder_start_token_id'),
 )
-_LENGTH, _ID = untrusted.integer(0, 10**7), untrusted.integer(0, 10**7)
+_LENGTH, _ID = kinds.integer(0, 10**7), kinds.integer(0, 10**7)
 _GENERATION_KINDS = {
     'min_length': _LENGTH,
-    'max_length': untrusted.integer(1, 10**7),
-    'max_new_tokens': untrusted.integer(1, 10**7),
-    'num_beams': untrusted.integer(1, 10**4),
+    'max_length': kinds.integer(1, 10**7),
+    'max_new_tokens': kinds.integer(1, 10**7),
+    'num_beams': kinds.integer(1, 10**4),
     'no_repeat_ngram_size': _LENGTH,
     'encoder_no_repeat_ngram_size': _LENGTH,
-    'repetition_penalty': untrusted.number(0),
-    'length_penalty': untrusted.number(),
-    'early_stopping': untrusted.BOOLEAN,
-    'do_sample': untrusted.BOOLEAN,
-    'temperature': untrusted.number(0),
+    'repetition_penalty': kinds.number(0),
+    'length_penalty': kinds.number(),
+    'early_stopping': kinds.BOOLEAN,
+    'do_sample': kinds.BOOLEAN,
+    'temperature': kinds.number(0),
     'top_k': _LENGTH,
-    'top_p': untrusted.number(0, 1),
+    'top_p': kinds.number(0, 1),
     'forced_bos_token_id': _ID,
     'forced_eos_token_id': _ID,
     'bos_token_id': _ID,
@@ -108,7 +109,7 @@ def model_config(directory):
   # A LOCOST release also has LongT5's keys: d_state and gating decide.
   name = theirs.get('model_type')
   if name is not None:
-    untrusted.check(path, 'model_type', name, untrusted.TEXT)
+    untrusted.check(path, 'model_type', name, kinds.TEXT)
   if {'d_state', 'gating'} <= set(theirs):
     name = 'locost'
   if name == 'bart':

@@ -2,21 +2,21 @@
 
 import importlib.util
 
+from locost_jax import files
 from locost_jax import models
+from locost_jax.config import decode_settings
 from locost_jax.data import pipeline
 from locost_jax.data import tasks
 from locost_jax.data.pages import CHUNKS
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.evaluation import evaluate
-from locost_jax.generation import decode_settings
 from locost_jax.runs import assemble
 from locost_jax.runs import choose_vocabulary
 from locost_jax.runs import resume
 from locost_jax.training import objectives
 from locost_jax.training import optim
 from locost_jax.training import train
-from locost_jax.values import directories
 from locost_jax.vocabularies import sentencepiece_vocabulary
 
 # What training needs beyond the base dependencies; `setup.cfg` has the same.
@@ -38,12 +38,12 @@ def check_all(setups, workdir):
   Raises:
     InputError: a check failed.
   """
-  directories.check('--workdir', workdir)
+  files.check_directory('--workdir', workdir)
   for setup in setups:
     check_keys(setup, setups[0])
     objectives.check(setup.config)
     if setup.config.data.cache_dir:
-      directories.check('data.cache_dir', setup.config.data.cache_dir)
+      files.check_directory('data.cache_dir', setup.config.data.cache_dir)
   resume.check_unchanged(setups, workdir)
   require_train_extra()
   for setup in setups:

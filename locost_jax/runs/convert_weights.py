@@ -18,9 +18,9 @@ from locost_jax import files
 from locost_jax import models
 from locost_jax import untrusted
 from locost_jax.command_line.progress import Progress
+from locost_jax.config import decode_settings
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
-from locost_jax.generation import decode_settings
 from locost_jax.hugging_face import configs
 from locost_jax.hugging_face import export
 from locost_jax.hugging_face import hub

@@ -14,13 +14,13 @@ import math
 import jax
 import jax.numpy as jnp
 
+from locost_jax.config import decode_settings
 from locost_jax.data import order
 from locost_jax.data import pages as pages_lib
 from locost_jax.devices import memory
 from locost_jax.devices import sharding
 from locost_jax.evaluation import evaluate
 from locost_jax.evaluation import metric_table
-from locost_jax.generation import decode_settings
 from locost_jax.generation import generate
 from locost_jax.hosts import collective
 from locost_jax.models import lora

@@ -5,6 +5,7 @@ import shutil
 
 import jax
 
+from locost_jax import files
 from locost_jax.data import corpus
 from locost_jax.data import records
 from locost_jax.data import tasks
@@ -20,7 +21,6 @@ from locost_jax.runs import final_scores
 from locost_jax.telemetry import weights_and_biases
 from locost_jax.training import init_from
 from locost_jax.training import train
-from locost_jax.values import directories
 from locost_jax.workdir import lock
 from locost_jax.workdir import phases as phases_lib
 from locost_jax.workdir import trained_queries
@@ -41,7 +41,7 @@ def train_run(config, phases, workdir, options, when_read=lambda: None):
   """
   weights_and_biases.check(options.wandb)
   setups = [assemble.Setup(phase) for phase in phases]
-  directories.check('--workdir', workdir)  # before the lock makes it
+  files.check_directory('--workdir', workdir)  # before the lock makes it
   missing = missing_directories(workdir)
   with hold_lock(workdir):
     with removing_on_input_error(workdir, missing):

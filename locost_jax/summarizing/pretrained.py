@@ -14,8 +14,8 @@ import numpy as np
 
 from locost_jax import models
 from locost_jax import untrusted
+from locost_jax.config import decode_settings
 from locost_jax.errors import InputError
-from locost_jax.generation import decode_settings
 from locost_jax.hugging_face import configs
 from locost_jax.hugging_face import hub
 from locost_jax.hugging_face import weights

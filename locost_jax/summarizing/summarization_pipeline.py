@@ -15,9 +15,9 @@ start token too, as in transformers.
 """
 
 from locost_jax import models
+from locost_jax.config import decode_settings
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
-from locost_jax.generation import decode_settings
 from locost_jax.summarizing import pretrained
 from locost_jax.summarizing import summarizer as summarizer_lib
 

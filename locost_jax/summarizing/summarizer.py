@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing
 
 from locost_jax import models
+from locost_jax.config import decode_settings
 from locost_jax.errors import InputError
-from locost_jax.generation import decode_settings
 from locost_jax.generation import generate
 from locost_jax.summarizing import batching
 from locost_jax.summarizing import read_texts

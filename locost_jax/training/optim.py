@@ -25,9 +25,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from locost_jax.config import schema
 from locost_jax.errors import InputError
 from locost_jax.models import parameters
-from locost_jax.values import ranges
 
 # Weight decay suits matrices that multiply; it would pull biases, norms,
 # position biases and the state spaces (log_dt, A, B, C) to arbitrary values.
@@ -115,7 +115,7 @@ def make_schedule(config, steps):
 
 def check_schedule(config, steps):
   """Raises an InputError for an invalid schedule; see `make_schedule`."""
-  ranges.check_section('optim', config)
+  schema.check_section('optim', config)
   if config.schedule not in SCHEDULES:
     raise InputError(
         f'optim.schedule={config.schedule!r}: expected '

@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from locost_jax.config import schema
 from locost_jax.errors import check_choice
 from locost_jax.training import losses as losses_lib
-from locost_jax.values import ranges
 
 SKIP = ('release', 'paper')
 TRACES = ('position', 'mean', 'none')
@@ -209,7 +209,7 @@ def mean(x, mask):
 
 def check(config):
   """Raises an InputError for invalid values of config.selector."""
-  ranges.check_section('selector', config)
+  schema.check_section('selector', config)
   check_choice('selector.skip', config.skip, SKIP)
   check_choice('selector.trace', config.trace, TRACES)
   check_choice('selector.baseline', config.baseline, BASELINES)

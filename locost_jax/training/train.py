@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 
 from locost_jax import models
+from locost_jax.config import schema
 from locost_jax.devices import compiling
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
@@ -24,7 +25,6 @@ from locost_jax.training import loop
 from locost_jax.training import objectives
 from locost_jax.training import optim
 from locost_jax.training import step as step_lib
-from locost_jax.values import ranges
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import checkpointer as checkpointer_lib
 
@@ -213,7 +213,7 @@ def make_programs(config, model, mesh):
 
 def check(config):
   """Raises an InputError for invalid values; needs no device."""
-  ranges.check_config(config)
+  schema.check_config(config)
   optim.check_name(config.optim)
   for key, value in (
       ('train.eval_every', config.train.eval_every),

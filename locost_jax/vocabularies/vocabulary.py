@@ -25,6 +25,7 @@ import os
 
 from locost_jax import files
 from locost_jax import untrusted
+from locost_jax.config import kinds
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_vocabulary
@@ -35,9 +36,9 @@ from locost_jax.vocabularies import tokenizer_vocabulary
 MODEL_FILE = 'spiece.model'
 INFO_FILE = 'vocabulary.json'
 _INFO_KINDS = {
-    'kind': untrusted.one_of('byte', 'sentencepiece', 'tokenizer'),
-    'extra_ids': untrusted.integer(0, 10**5),
-    'ids': untrusted.OBJECT,
+    'kind': kinds.choice('byte', 'sentencepiece', 'tokenizer'),
+    'extra_ids': kinds.integer(0, 10**5),
+    'ids': kinds.OBJECT,
 }
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from locost_jax import untrusted
+from locost_jax.config import kinds
 from locost_jax.errors import InputError
 from locost_jax.models import parameters
 from locost_jax.workdir import manifest
@@ -306,7 +307,7 @@ def find_metrics(step_directory):
     metrics = untrusted.read_object(path)
     for key, value in metrics.items():
       if key == SCORE_OF:
-        untrusted.check(path, key, value, untrusted.TEXT)
+        untrusted.check(path, key, value, kinds.TEXT)
       elif type(value) not in (int, float):
         shown = untrusted.show(value)
         raise InputError(

@@ -19,12 +19,11 @@ from ml_collections import ConfigDict
 
 from locost_jax import files
 from locost_jax import untrusted
+from locost_jax.config import schema
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from locost_jax.workdir import checkpoint
-from locost_jax.workdir import old_keys
-from locost_jax.workdir import stored_config
 
 CONFIG_FILE = 'config.json'
 SHARES = 'shares'  # a key of config.json, see `write_config`
@@ -57,7 +56,7 @@ def make_phases(config, overrides, workdir):
   for row in config.phases:
     try:
       name, values = row
-      values = old_keys.update_overrides(values)
+      values = schema.update_overrides(values)
     except (TypeError, ValueError):
       raise InputError(
           f"config.phases: {row!r} is not (name, {{'train.steps': 100, ...}})"
@@ -139,7 +138,7 @@ def is_finished(phase):
 def read_config(directory):
   """Returns a directory's config.json as nested dicts, or None.
 
-  Keys of older versions are converted to the current ones (`old_keys`).
+  Keys of older versions are converted to the current ones (`schema.update`).
 
   Raises:
     InputError: it is not JSON, or a run's config with invalid values.
@@ -153,8 +152,8 @@ def read_config(directory):
     raise InputError(f'{directory}: not a directory') from None
   if 'train' not in config:  # a Hugging Face directory's
     return config
-  stored_config.check(path, config)
-  return old_keys.update(config)
+  schema.check_stored(path, config)
+  return schema.update(config)
 
 
 def begin(directory, config, vocabulary, shares=()):

@@ -3,11 +3,12 @@
 import numpy as np
 
 from locost_jax import untrusted
+from locost_jax.config import kinds
 from papers.figures import points
 from papers.figures import style
 
 BINS = 20  # of figure 4
-_SHARES = untrusted.list_of(untrusted.number(0, 1))
+_SHARES = kinds.list_of(kinds.number(0, 1))
 
 
 def means(rows):

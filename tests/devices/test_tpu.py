@@ -13,10 +13,10 @@ import pytest
 
 from configs import default
 from locost_jax import models
+from locost_jax.config import decode_settings
 from locost_jax.devices import sharding
 from locost_jax.devices import topology
 from locost_jax.errors import InputError
-from locost_jax.generation import decode_settings
 from locost_jax.generation import generate
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.runs import assemble

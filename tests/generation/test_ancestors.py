@@ -10,8 +10,8 @@ import pytest
 
 from configs import default
 from locost_jax import models
+from locost_jax.config import decode_settings
 from locost_jax.generation import decode
-from locost_jax.generation import decode_settings
 from locost_jax.ops import beam_attention
 from locost_jax.summarizing import batch_memory
 from tests.generation.test_decode import search_in_lists

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from configs import default
+from locost_jax.config import decode_settings
 from locost_jax.errors import InputError
 from locost_jax.generation import decode
 from locost_jax.generation import decode_limits
-from locost_jax.generation import decode_settings
 
 MEMORIES = 5  # number of states in which a row remembers its earlier tokens
 
@@ -395,22 +395,19 @@ def test_a_sample_depends_on_its_own_key_only():
 @pytest.mark.parametrize(
     'changes, message',
     (
-        (dict(num_beams=2.5), 'num_beams=2.5 must be an integer of at least 1'),
+        (dict(num_beams=2.5), 'num_beams=2.5: expected an integer, 1 <='),
         (dict(min_length=51, max_length=4), 'lie between 0 and max_length=4'),
-        (dict(temperature=float('nan')), 'temperature=nan must be a number'),
-        (dict(top_p=1.5), 'top_p=1.5 must be above 0 and at most 1'),
+        (dict(temperature=float('nan')), 'temperature=nan: expected a fin'),
+        (dict(top_p=1.5), 'top_p=1.5: expected 0 < top_p <= 1'),
         (dict(num_beams=4, method='sample'), "must be 1 with method='sample'"),
         (
             dict(num_beams=4, temperature=0.7),
             'temperature=0.7 must be 1.0 with',
         ),
-        (dict(method='best'), "method='best' must be one of 'greedy', 'beam'"),
-        (dict(early_stopping='never'), "='never' must be True or"),
+        (dict(method='best'), "method='best': expected one of '', 'greedy'"),
+        (dict(early_stopping='never'), "='never': expected True or"),
         (dict(forced_first_token=99), "below the vocabulary's size, 50"),
-        (
-            dict(eos_id=[1, 2]),
-            r'eos_id=\[1, 2\] must be an integer of at least',
-        ),
+        (dict(eos_id=[1, 2]), r'eos_id=\[1, 2\]: expected an integer, 0'),
     ),
 )
 def test_invalid_settings_are_named(changes, message):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from locost_jax.generation import decode_settings
+from locost_jax.config import decode_settings
 from locost_jax.generation import generate
 from locost_jax.models import low_memory_encoder
 from tests import products

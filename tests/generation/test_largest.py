@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from locost_jax.generation import decode_settings
+from locost_jax.config import decode_settings
 from locost_jax.generation import largest
 from tests.generation import test_decode
 

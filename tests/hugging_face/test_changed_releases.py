@@ -36,18 +36,18 @@ def refused(directory):
 @pytest.mark.parametrize(
     'key, value, words',
     [
-        ('num_layers', 10**6, 'num_layers=1000000: expected an integer from 1'),
+        ('num_layers', 10**6, 'num_layers=1000000: expected an integer, 1'),
         ('num_decoder_layers', True, 'num_decoder_layers=true: expected an'),
-        ('d_model', '24', 'd_model="24": expected an integer from 1'),
-        ('d_model', -3, 'd_model=-3: expected an integer from 1 to'),
+        ('d_model', '24', 'd_model="24": expected an integer, 1'),
+        ('d_model', -3, 'd_model=-3: expected an integer, 1 <='),
         ('vocab_size', 10**15, 'vocab_size=1000000000000000: expected an'),
         ('d_state', 7, 'd_state=7: expected an even integer from 2'),
         ('d_state', None, 'd_state=null: expected an even integer'),
-        ('dropout_rate', float('nan'), 'dropout_rate=NaN: expected a number'),
-        ('gating', 1, 'gating=1: expected true or false'),
+        ('dropout_rate', float('nan'), 'dropout_rate=NaN: expected 0 <= '),
+        ('gating', 1, 'gating=1: expected True or False'),
         ('feed_forward_proj', {}, 'feed_forward_proj={}: expected a string'),
         ('model_type', ['t5'], 'model_type=["t5"]: expected a string'),
-        ('tie_word_embeddings', 'no', 'tie_word_embeddings="no": expected t'),
+        ('tie_word_embeddings', 'no', 'tie_word_embeddings="no": expected T'),
     ],
 )
 def test_values_of_config_json(release, key, value, words):
@@ -76,15 +76,15 @@ def test_relative_positions_outside_the_table(
 @pytest.mark.parametrize(
     'key, value, words',
     [
-        ('num_beams', -1, 'num_beams=-1: expected an integer from 1 to 10,000'),
+        ('num_beams', -1, 'num_beams=-1: expected an integer, 1 <='),
         ('num_beams', '4', 'num_beams="4": expected an integer'),
         ('max_length', 'x', 'max_length="x": expected an integer'),
-        ('max_new_tokens', 0, 'max_new_tokens=0: expected an integer from 1'),
+        ('max_new_tokens', 0, 'max_new_tokens=0: expected an integer, 1'),
         ('eos_token_id', [1, 2], 'eos_token_id=[1, 2]: expected an integer'),
-        ('length_penalty', 'x', 'length_penalty="x": expected a number'),
-        ('top_p', 1.5, 'top_p=1.5: expected a number from 0 to 1'),
-        ('do_sample', 'yes', 'do_sample="yes": expected true or false'),
-        ('early_stopping', 'never', 'early_stopping="never": expected true'),
+        ('length_penalty', 'x', 'length_penalty="x": expected a finite n'),
+        ('top_p', 1.5, 'top_p=1.5: expected 0 <= top_p <= 1'),
+        ('do_sample', 'yes', 'do_sample="yes": expected True or False'),
+        ('early_stopping', 'never', 'early_stopping="never": expected True'),
     ],
 )
 def test_values_of_generation_config_json(release, key, value, words):
@@ -224,9 +224,9 @@ def test_a_hostile_pickle_is_refused_without_advice(
 @pytest.mark.parametrize(
     'info, words',
     [
-        ({'extra_ids': 10**8}, 'extra_ids=100000000: expected an integer from'),
-        ({'extra_ids': 'x'}, 'extra_ids="x": expected an integer from 0'),
-        ({'kind': ['byte']}, 'kind=["byte"]: expected one of "byte"'),
+        ({'extra_ids': 10**8}, 'extra_ids=100000000: expected an integer,'),
+        ({'extra_ids': 'x'}, 'extra_ids="x": expected an integer, 0'),
+        ({'kind': ['byte']}, 'kind=["byte"]: expected one of'),
         ({'ids': 3}, 'ids=3: expected an object'),
     ],
 )

@@ -16,8 +16,8 @@ from locost_jax import files
 from locost_jax import main
 from locost_jax import models
 from locost_jax import summarize
+from locost_jax.config import decode_settings
 from locost_jax.errors import InputError
-from locost_jax.generation import decode_settings
 from locost_jax.hugging_face import configs
 from locost_jax.hugging_face import export
 from locost_jax.hugging_face import names as names_lib

@@ -7,8 +7,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import locost_jax
+from locost_jax.config import decode_settings
 from locost_jax.errors import InputError
-from locost_jax.generation import decode_settings
 from locost_jax.runs import verify_weights
 from locost_jax.vocabularies import sentencepiece_training
 from locost_jax.vocabularies import vocabulary as vocabulary_lib

@@ -9,7 +9,7 @@ import pytest
 
 import locost_jax
 from locost_jax import models
-from locost_jax.generation import decode_settings
+from locost_jax.config import decode_settings
 from locost_jax.hugging_face import configs
 from locost_jax.hugging_face import names as names_lib
 from locost_jax.models import parameters

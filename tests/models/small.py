@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from locost_jax import models
+from locost_jax.config import decode_settings
 from locost_jax.devices import sharding
-from locost_jax.generation import decode_settings
 from locost_jax.generation import generate
 from locost_jax.models import flops
 from locost_jax.models import parameters

@@ -9,8 +9,8 @@ import pytest
 
 from configs import default
 from locost_jax import models
+from locost_jax.config.decode_settings import Settings
 from locost_jax.generation import generate
-from locost_jax.generation.decode_settings import Settings
 from locost_jax.models import parameters
 from locost_jax.training import experience
 from locost_jax.training import losses

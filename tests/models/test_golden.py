@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from locost_jax.generation import decode_settings
+from locost_jax.config import decode_settings
 from locost_jax.generation import generate
 from locost_jax.models import attention
 from locost_jax.models import bart_layers

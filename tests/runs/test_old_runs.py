@@ -15,8 +15,8 @@ from configs import default
 from locost_jax import main
 from locost_jax import models
 from locost_jax import summarize
+from locost_jax.config import schema
 from locost_jax.models import locost
-from locost_jax.workdir import old_keys
 from locost_jax.workdir import phases as phases_lib
 
 ROOT = Path(__file__).parents[2]
@@ -178,7 +178,7 @@ def test_old_keys_become_current_keys():
       'train': {'steps': 9},
       'phases': [['one', {'optim.ramp': 3, 'train.steps': 4}]],
   }
-  assert old_keys.update(stored) == {
+  assert schema.update(stored) == {
       'optim': {
           'schedule': 'constant',
           'warmup_steps': 20,
@@ -197,12 +197,12 @@ def test_a_removed_key_without_effect_is_ignored(ignored):
       'data': {'packing': ignored, 'seed': 1},
       'phases': [['one', {'data.packing': ignored, 'data.seed': 2}]],
   }
-  assert old_keys.update(stored) == {
+  assert schema.update(stored) == {
       'data': {'seed': 1},
       'phases': [['one', {'data.seed': 2}]],
   }
   kept = {'data': {'packing': True, 'seed': 1}}
-  assert old_keys.update(kept) == kept
+  assert schema.update(kept) == kept
 
 
 @pytest.mark.parametrize('commit', ['d54c30f'], indirect=True)
@@ -220,7 +220,7 @@ def test_old_keys_in_phases_of_a_config_file(tmp_path):
   assert phase.config.optim.warmup_steps == 3
 
 
-@pytest.mark.parametrize('new', old_keys.RENAMED.values())
+@pytest.mark.parametrize('new', schema.RENAMED.values())
 def test_new_names_are_keys(new):
   section, key = new.split('.')
   assert key in default.get_config()[section]

@@ -5,7 +5,7 @@ import dataclasses
 
 import locost_jax
 from locost_jax import models
-from locost_jax.generation import decode_settings
+from locost_jax.config import decode_settings
 from locost_jax.summarizing.summarizer import Summarizer
 from tests.data.rows import write_jsonl
 from tests.models import small

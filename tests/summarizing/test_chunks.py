@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from locost_jax import models
+from locost_jax.config import decode_settings
 from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
-from locost_jax.generation import decode_settings
 from locost_jax.generation import generate
 from locost_jax.models import chunk_memory
 from locost_jax.summarizing import batch_memory

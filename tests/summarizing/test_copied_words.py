@@ -5,7 +5,7 @@ import pytest
 
 from configs import default
 from locost_jax import models
-from locost_jax.generation import decode_settings
+from locost_jax.config import decode_settings
 from locost_jax.summarizing import attribution
 from locost_jax.summarizing import copied_words
 from locost_jax.summarizing import reading

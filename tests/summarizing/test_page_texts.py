@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from locost_jax import models
+from locost_jax.config import decode_settings
 from locost_jax.data import corpus_rows
 from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
-from locost_jax.generation import decode_settings
 from locost_jax.summarizing import attribution
 from locost_jax.summarizing import page_contents
 from locost_jax.summarizing import reading

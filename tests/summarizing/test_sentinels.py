@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from locost_jax import models
+from locost_jax.config import decode_settings
 from locost_jax.devices import sharding
 from locost_jax.evaluation import evaluate
-from locost_jax.generation import decode_settings
 from locost_jax.summarizing import summarizer as summarizer_lib
 from locost_jax.vocabularies import byte_vocabulary
 from tests import tiny_run

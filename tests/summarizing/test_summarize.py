@@ -13,7 +13,7 @@ import pytest
 
 from locost_jax import summarize
 from locost_jax.command_line import commands
-from locost_jax.generation import decode_settings
+from locost_jax.config import decode_settings
 from locost_jax.summarizing import batching
 from locost_jax.summarizing import pretrained
 from locost_jax.summarizing import summaries

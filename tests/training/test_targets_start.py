@@ -12,11 +12,11 @@ from configs import default
 import locost_jax
 from locost_jax import convert
 from locost_jax import main
+from locost_jax.config import decode_settings
 from locost_jax.data import batch_arrays
 from locost_jax.data import tasks
 from locost_jax.errors import InputError
 from locost_jax.evaluation import evaluate
-from locost_jax.generation import decode_settings
 from locost_jax.training import step as step_lib
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib

@@ -5,9 +5,10 @@ keywords of `Summarizer.generate` and `summarize` are made from it.
 """
 
 import dataclasses
-import math
-import numbers
 
+from locost_jax.config import kinds
+from locost_jax.config.kinds import integer
+from locost_jax.config.kinds import number
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
 
@@ -18,16 +19,21 @@ STARTS = 'start_id', 'bos'
 SAMPLING = {'temperature': 1.0, 'top_k': 0, 'top_p': 1.0}
 
 
-def _option(default, text, least=None, choices=None, is_flag=True):
+_TOKENS = integer(0, 10**8)
+_POSITIVE = number(0, above=True)
+_ID = integer(-1, 10**7)
+
+
+def _option(default, text, kind, choices=(), is_flag=True):
   """A field that users set.
 
   Args:
-    default: its value if not given.
     text: what it is, for --help.
-    least: the least value of an integer.
+    kind: its `kinds.Kind`; None: one of the choices, or the default.
     is_flag: whether `summarize` has a flag for it.
   """
-  metadata = dict(text=text, least=least, choices=choices, is_flag=is_flag)
+  kind = kind or kinds.choice(*dict.fromkeys((default, *choices)))
+  metadata = dict(text=text, kind=kind, choices=choices, is_flag=is_flag)
   return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -42,61 +48,76 @@ class Settings:
       '',
       'decoding method; if not given: beam with num_beams above 1, sample with '
       'temperature, top_k or top_p, else greedy',
-      choices=METHODS,
+      None,
+      METHODS,
   )
-  max_length: int = _option(512, 'maximum length of a summary in tokens', 1)
-  min_length: int = _option(0, 'minimum length of a summary in tokens', 0)
+  max_length: int = _option(
+      512, 'maximum length of a summary in tokens', integer(1, 2**31 - 1)
+  )
+  min_length: int = _option(0, 'minimum length of a summary in tokens', _TOKENS)
   no_repeat_ngram_size: int = _option(
-      0, 'never write an n-gram of this size twice; 0: no limit', 0
+      0, 'never write an n-gram of this size twice; 0: no limit', _TOKENS
   )
   encoder_no_repeat_ngram_size: int = _option(
-      0, 'never write an n-gram of this size of the document; 0: no limit', 0
+      0,
+      'never write an n-gram of this size of the document; 0: no limit',
+      _TOKENS,
   )
   repetition_penalty: float = _option(
       1.0,
       'values above 1 make tokens that are already written less probable: '
       'positive logits are divided by this, negative ones multiplied; 1: off',
+      _POSITIVE,
   )
   num_beams: int = _option(
-      1, 'number of beams in beam search; 1: no beam search', 1
+      1, 'number of beams in beam search; 1: no beam search', integer(1, 10**4)
   )
   length_penalty: float = _option(
       1.0,
       'beam search: scores are divided by length^length_penalty; a value above '
       '0 favours longer summaries',
+      number(),
   )
   length_penalty_form: str = _option(
       'hugging_face',
       'the length in length_penalty: the number of tokens (hugging_face), or '
       '(5 + tokens) / 6 (gnmt)',
-      choices=LENGTH_PENALTY_FORMS,
+      None,
+      LENGTH_PENALTY_FORMS,
   )
   early_stopping: bool = _option(
       False,
       'beam search: stop at num_beams finished summaries, even if an '
       'unfinished one might still score higher',
+      kinds.BOOLEAN,
   )
-  temperature: float = _option(1.0, 'sampling: divide the logits by this')
+  temperature: float = _option(
+      1.0, 'sampling: divide the logits by this', _POSITIVE
+  )
   top_k: int = _option(
-      0, 'sampling: choose among the k most probable tokens; 0: all', 0
+      0,
+      'sampling: choose among the k most probable tokens; 0: all',
+      integer(0, 10**7),
   )
   top_p: float = _option(
       1.0,
       'sampling: choose among the most probable tokens that together have at '
       'least this probability',
+      number(0, 1, above=True),
   )
   start: str = _option(
       '',
       "the first token that the decoder reads: the vocabulary's start_id or "
       "bos; '': as in training (data.targets_start)",
-      choices=STARTS,
+      None,
+      STARTS,
       is_flag=False,
   )
   forced_first_token: int = _option(
-      -1, 'id of the first token of every text; -1: free', -1, is_flag=False
+      -1, 'id of the first token of every text; -1: free', _ID, is_flag=False
   )
   forced_last_token: int = _option(
-      -1, 'id of the token at max_length; -1: free', -1, is_flag=False
+      -1, 'id of the token at max_length; -1: free', _ID, is_flag=False
   )
   eos_id: int = 1  # the token that ends a text
   pad_id: int = 0  # the token after it
@@ -249,18 +270,16 @@ def check(settings, vocab_size=None):
     if not good:
       raise InputError(f'{key}={getattr(s, key)!r} must {expected}')
 
-  for key in ('eos_id', 'pad_id', 'start_id'):
-    need(*_is_at_least(getattr(s, key), key, 0))
-  for key, field in OPTIONS.items():
-    need(*_is_of_kind(getattr(s, key), key, field))
+  known = {key: field.metadata['kind'] for key, field in OPTIONS.items()}
+  ids = dict.fromkeys(('eos_id', 'pad_id', 'start_id'), integer(0, 10**7))
+  for key, kind in (known | ids).items():
+    if problem := kind.problem(key, getattr(s, key)):
+      raise InputError(f'{key}={getattr(s, key)!r}: {problem}')
   need(
       s.min_length <= s.max_length,
       'min_length',
       f'lie between 0 and max_length={s.max_length}',
   )
-  need(s.temperature > 0, 'temperature', 'be above 0')
-  need(s.repetition_penalty > 0, 'repetition_penalty', 'be above 0')
-  need(0 < s.top_p <= 1, 'top_p', 'be above 0 and at most 1')
   method = method_of(s)
   if method == 'beam':
     need(s.num_beams > 1, 'num_beams', "be at least 2 with method='beam'")
@@ -278,29 +297,3 @@ def check(settings, vocab_size=None):
         key,
         f"be below the vocabulary's size, {vocab_size}",
     )
-
-
-def _is_of_kind(value, key, field):
-  """(whether a value is of its option's kind, its key, what is expected)."""
-  choices, least = field.metadata['choices'], field.metadata['least']
-  if choices:
-    words = ', '.join(map(repr, choices))
-    is_unset = value == '' == field.default
-    return is_unset or value in choices, key, f'be one of {words}'
-  if isinstance(field.default, bool):
-    return isinstance(value, bool), key, 'be True or False'
-  if least is not None:
-    return _is_at_least(value, key, least)
-  is_number = isinstance(value, numbers.Real) and math.isfinite(value)
-  return is_number, key, 'be a number'
-
-
-def _is_at_least(value, key, least):
-  is_integer = isinstance(value, numbers.Integral) and not isinstance(
-      value, bool
-  )
-  return (
-      is_integer and value >= least,
-      key,
-      f'be an integer of at least {least}',
-  )

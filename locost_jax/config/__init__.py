@@ -1,0 +1,1 @@
+"""Every config key, once: its default, its meaning, its values, old names."""

@@ -1,1 +1,0 @@
-"""Allowed values of config keys and flags."""
