@@ -10,6 +10,9 @@ max_input_length counts its tokens without the bos and eos of chunks.
 Pages change only white space. The n-th non-space character of the pages is
 therefore the n-th of the text, and a token's place in a page gives its place in
 the text.
+
+The padded shape of a document is (L,), or (P, L) if the model reads pages: P
+pages, each padded to L tokens. Documents of one shape share a batch.
 """
 
 import dataclasses
@@ -19,9 +22,9 @@ from typing import NamedTuple
 import numpy as np
 
 from locost_jax import models
+from locost_jax.data import buckets
 from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
-from locost_jax.summarizing import batching
 from locost_jax.summarizing import texts
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
@@ -29,6 +32,8 @@ from locost_jax.vocabularies import vocabulary as vocabulary_lib
 _LEAST = {'num_pages': 1, 'page_length': 3, 'document_length': 0}
 # Fields that limit the text of a document with P pages, not of chunks.
 _NOT_OF_CHUNKS = 'num_pages', 'document_length'
+# Above this number of tokens, `bucket_length` takes smaller steps.
+LONG = 1 << 17
 
 
 class Read(NamedTuple):
@@ -130,7 +135,7 @@ def read(vocabulary, text, pages=None, max_input_length=None):
   if pages is None:
     ids = vocabulary.encode(_front(text) + text.text)
     ids = vocabulary_lib.surround(vocabulary, ids)
-    return Read([batching.truncate(ids, max_input_length)], len(ids))
+    return Read([truncate(ids, max_input_length)], len(ids))
   if reads_chunks(pages):
     parts, most = _chunk_texts(text, pages), max_input_length or sys.maxsize
     made = pages_lib.tokenise(
@@ -207,6 +212,13 @@ def places(vocabulary, text, pages=None, max_input_length=None):
   return found or [_with_marks([], front)]
 
 
+def summary_tokens(summarizer, summary):
+  """Returns the ids of a summary given as text, without the start token."""
+  vocabulary = summarizer.vocabulary
+  tokens = vocabulary_lib.surround(vocabulary, vocabulary.encode(summary))
+  return tokens[1:] if summarizer.settings.start == 'bos' else tokens
+
+
 def _front(text):
   """The characters in front of a document of one sequence, as in training."""
   return f'{text.query}\n\n' if text.query else ''
@@ -267,3 +279,105 @@ def _page_texts(vocabulary, text, pages):
   first = pages_lib.first_tokens(text.text, pages.document_length, vocabulary)
   rest = text.text[len(first) :]
   return pages_lib.spatial(first, P), (rest,) if rest else ()
+
+
+# --- Batches of documents ---
+
+
+def bucket_length(length):
+  """Returns the padded length of inputs of this length: 2^k or 1.5 * 2^k.
+
+  Above LONG, a multiple of 2^k / 8: there, reading takes far longer than
+  compiling.
+  """
+  if length > LONG:
+    eighth = 1 << ((length - 1).bit_length() - 4)
+    return -(-length // eighth) * eighth
+  lengths = buckets.bucket_lengths(max(2 * length, buckets.SMALLEST))
+  return int(lengths[np.searchsorted(lengths, length)])
+
+
+def padded_length(config, length, least=1):
+  """Returns the padded length of inputs of this length.
+
+  Args:
+    config: the model's. With the release's convolution, whose results depend on
+      the length, inputs are not padded.
+    length: tokens, not more than the model has positions.
+    least: shorter inputs are padded like inputs of this length.
+  """
+  if getattr(config, 'convolution', 'exact') != 'exact':
+    return length
+  most = models.max_positions(config)
+  padded = bucket_length(max(length, least))
+  return padded if most is None else min(padded, most)
+
+
+def padded_shape(config, pages, paged, least=1):
+  """Returns the shape that a document is padded to.
+
+  Args:
+    config, least: see `padded_length`.
+    pages: lists of ids, of `reading.Read`.
+    paged: whether the model reads pages.
+  """
+  length = padded_length(config, max(map(len, pages)), least)
+  return (len(pages), length) if paged else (length,)
+
+
+def pad(documents, shape, pad_id):
+  """Pads documents of one shape.
+
+  Args:
+    documents: for each document its `Read.pages`, lists of ids.
+    shape: of each document, from `padded_shape`.
+    pad_id: the vocabulary's.
+
+  Returns:
+    (int32 ids [B, L] or [B, P, L], their mask).
+  """
+  inputs = np.full((len(documents), *shape), pad_id, np.int32)
+  mask = np.zeros(inputs.shape, bool)
+  for row, keep, pages in zip(inputs, mask, documents):
+    for p, ids in enumerate(pages):
+      row.reshape(-1, shape[-1])[p, : len(ids)] = ids
+      keep.reshape(-1, shape[-1])[p, : len(ids)] = True
+  return inputs, mask
+
+
+def power_of_two_in(number):
+  """Returns the largest power of two up to `number`."""
+  return 2 ** (int(number).bit_length() - 1)
+
+
+def truncate(ids, most):
+  """Returns at most `most` of a document's ids, ending with eos.
+
+  Args:
+    ids: list, with eos last.
+    most: maximum number of ids; None: no limit.
+  """
+  if most is None or len(ids) <= most:
+    return ids
+  return ids[: most - 1] + ids[-1:]
+
+
+def make_batches(documents, shape_of, rows):
+  """Groups documents of one shape; the first documents are read first.
+
+  Args:
+    documents: list of any type, in the desired order of the summaries.
+    shape_of: document -> the shape it is padded to.
+    rows: shape -> maximum documents in a batch; 0 counts as 1.
+
+  Returns:
+    List of (shape, list of documents).
+  """
+  groups, batches = {}, []
+  for document in documents:
+    shape = shape_of(document)
+    if shape not in groups or len(groups[shape]) == max(rows(shape), 1):
+      groups[shape] = []
+      batches.append((shape, groups[shape]))
+    groups[shape].append(document)
+  return batches
