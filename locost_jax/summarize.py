@@ -57,35 +57,118 @@ _DECODING = {
 _HIERARCHICAL = 'hierarchical'
 
 
+# Flags that are texts, and numbers with their least value.
+_TEXTS = (
+    (
+        'checkpoint',
+        None,
+        'DIR: a WORKDIR (its best checkpoint, or else the latest), a checkpoint '
+        'in one, a Hugging Face directory, hf://org/name[@revision] on the '
+        'Hugging Face Hub, or builtin:documentation, which comes with the '
+        'package',
+    ),
+    (
+        'query_field',
+        'query',
+        'FIELD: of a JSONL row, the field with the question; the field `queries` '
+        'may have a list of questions',
+    ),
+    (
+        'input_field',
+        'document',
+        'FIELD: of a JSONL row, the field with the document',
+    ),
+    (
+        'reference_field',
+        None,
+        'FIELD: of a JSONL row, the field with the reference summary, or with a '
+        'list of references; copied to the output, so that locost_jax.score can '
+        'score the summaries',
+    ),
+    (
+        'empty_page',
+        None,
+        'TEXT: the text of a page that has none; an empty TEXT leaves the page '
+        'out [as trained]',
+    ),
+    (
+        'output',
+        None,
+        'FILE: write the summaries here instead of to stdout, as JSON lines if '
+        'FILE ends in .jsonl; they are in FILE.partial until all are written',
+    ),
+    (
+        'report',
+        None,
+        'FILE.html: write a page that shows the passages that each sentence of '
+        'the summary attended to, and the tokens that the model selected, if it '
+        'selects tokens; for several documents it links to their pages, '
+        'FILE-1.html, FILE-2.html, ...',
+    ),
+)
+_NUMBERS = (
+    (
+        'num_pages',
+        None,
+        1,
+        'maximum number of pages of a document [as trained]',
+    ),
+    (
+        'page_length',
+        None,
+        3,
+        'maximum length of a page or chunk in tokens [as trained]',
+    ),
+    (
+        'document_length',
+        None,
+        0,
+        '--pages=spatial: split only the first N tokens of a document; '
+        '0: all [as trained]',
+    ),
+    ('seed', 0, 0, 'random seed of sampling'),
+    (
+        'max_input_length',
+        None,
+        2,
+        'read only the first N tokens of a document [all]',
+    ),
+    (
+        'max_document_bytes',
+        None,
+        1,
+        'largest document in bytes: a file, after decompression, or a JSONL row '
+        '[1 GiB, or an eighth of the free memory if that is less]',
+    ),
+    ('part_length', 512, 8, '--parts: maximum length of a part in tokens'),
+    (
+        'summary_length',
+        0,
+        0,
+        '--parts: maximum length of the whole summary in tokens; 0: no limit',
+    ),
+    (
+        'batch_size',
+        None,
+        1,
+        'maximum number of documents per batch [as many as have 32768 tokens]',
+    ),
+)
+
+
 def define_flags(values, argv):
-  """Defines this command's flags."""
+  """Defines this command's flags; most of those not given are None."""
   del argv
-  flags.DEFINE_string(
-      'checkpoint',
-      None,
-      'DIR: a WORKDIR (its best checkpoint, or else the latest), a checkpoint '
-      'in one, a Hugging Face directory, hf://org/name[@revision] on the '
-      'Hugging Face Hub, or builtin:documentation, which comes with the '
-      'package',
-      flag_values=values,
-  )
-  commands.define_allow_download(values, 'checkpoint')
-  _define_decoding(values)
-  _define_documents(values)
-  _define_pages(values)
-  _define_parts(values)
-  _define_output(values)
-  _define_computation(values)
-
-
-def _define_decoding(values):
-  """Defines the options of decoding as flags; a flag not given is None."""
+  for name, default, text in _TEXTS:
+    flags.DEFINE_string(name, default, text, flag_values=values)
+  for name, default, least, text in _NUMBERS:
+    flags.DEFINE_integer(
+        name, default, text, lower_bound=least, flag_values=values
+    )
   for name, field in _DECODING.items():
     text, least = field.metadata['text'], field.metadata['least']
-    if field.metadata['choices']:
-      flags.DEFINE_enum(
-          name, None, list(field.metadata['choices']), text, flag_values=values
-      )
+    if choices := field.metadata['choices']:
+      flags.DEFINE_enum(name, None, list(choices), text, flag_values=values)
     elif isinstance(field.default, bool):
       flags.DEFINE_boolean(name, None, text, flag_values=values)
     elif least is not None:
@@ -94,66 +177,19 @@ def _define_decoding(values):
       )
     else:
       flags.DEFINE_float(name, None, text, flag_values=values)
-  flags.DEFINE_integer(
-      'seed', 0, 'random seed of sampling', lower_bound=0, flag_values=values
+  commands.define_allow_download(values, 'checkpoint')
+  commands.define_program_cache(values)
+  commands.define_format(
+      values,
+      'text: one summary per line; json: one object per line, with the '
+      'summary and everything that is needed to reproduce it',
   )
+  _define_choices(values)
+  _define_others(values)
 
 
-def _define_documents(values):
-  """Defines the flags for reading documents and questions."""
-  flags.DEFINE_integer(
-      'max_input_length',
-      None,
-      'read only the first N tokens of a document [all]',
-      lower_bound=2,
-      flag_values=values,
-  )
-  flags.DEFINE_multi_string(
-      'query',
-      None,
-      'TEXT: a question about each document; repeat the flag to ask several, '
-      'each of which is answered from the whole document',
-      flag_values=values,
-  )
-  flags.DEFINE_string(
-      'query_field',
-      'query',
-      'FIELD: of a JSONL row, the field with the question; the field `queries` '
-      'may have a list of questions',
-      flag_values=values,
-  )
-  flags.DEFINE_boolean(
-      'ask_anyway',
-      False,
-      'accept questions even if the model was trained without them',
-      flag_values=values,
-  )
-  flags.DEFINE_string(
-      'input_field',
-      'document',
-      'FIELD: of a JSONL row, the field with the document',
-      flag_values=values,
-  )
-  flags.DEFINE_string(
-      'reference_field',
-      None,
-      'FIELD: of a JSONL row, the field with the reference summary, or with a '
-      'list of references; copied to the output, so that locost_jax.score can '
-      'score the summaries',
-      flag_values=values,
-  )
-  flags.DEFINE_integer(
-      'max_document_bytes',
-      None,
-      'largest document in bytes: a file, after decompression, or a JSONL row '
-      '[1 GiB, or an eighth of the free memory if that is less]',
-      lower_bound=1,
-      flag_values=values,
-  )
-
-
-def _define_pages(values):
-  """Defines the flags for splitting documents; a flag not given is None."""
+def _define_choices(values):
+  """Defines the flags with a list of values."""
   flags.DEFINE_enum(
       'pages',
       None,
@@ -166,33 +202,6 @@ def _define_pages(values):
       'sentence_chunks: chunks of whole sentences',
       flag_values=values,
   )
-  for name, least, text in (
-      ('num_pages', 1, 'maximum number of pages of a document [as trained]'),
-      (
-          'page_length',
-          3,
-          'maximum length of a page or chunk in tokens [as trained]',
-      ),
-      (
-          'document_length',
-          0,
-          '--pages=spatial: split only the first N tokens of a document; '
-          '0: all [as trained]',
-      ),
-  ):
-    flags.DEFINE_integer(
-        name, None, text, lower_bound=least, flag_values=values
-    )
-  flags.DEFINE_string(
-      'empty_page',
-      None,
-      'TEXT: the text of a page that has none; an empty TEXT leaves the page '
-      'out [as trained]',
-      flag_values=values,
-  )
-
-
-def _define_parts(values):
   flags.DEFINE_enum(
       'parts',
       None,
@@ -204,33 +213,28 @@ def _define_parts(values):
       'hierarchical: summarise the summaries again, until one is left',
       flag_values=values,
   )
-  flags.DEFINE_integer(
-      'part_length',
-      512,
-      '--parts: maximum length of a part in tokens',
-      lower_bound=8,
-      flag_values=values,
-  )
-  flags.DEFINE_integer(
-      'summary_length',
-      0,
-      '--parts: maximum length of the whole summary in tokens; 0: no limit',
-      lower_bound=0,
+  flags.DEFINE_enum(
+      'dtype',
+      'float32',
+      ['float32', 'bfloat16'],
+      'type of matrix products and activations',
       flag_values=values,
   )
 
 
-def _define_output(values):
-  commands.define_format(
-      values,
-      'text: one summary per line; json: one object per line, with the '
-      'summary and everything that is needed to reproduce it',
-  )
-  flags.DEFINE_string(
-      'output',
+def _define_others(values):
+  """Defines the remaining flags."""
+  flags.DEFINE_multi_string(
+      'query',
       None,
-      'FILE: write the summaries here instead of to stdout, as JSON lines if '
-      'FILE ends in .jsonl; they are in FILE.partial until all are written',
+      'TEXT: a question about each document; repeat the flag to ask several, '
+      'each of which is answered from the whole document',
+      flag_values=values,
+  )
+  flags.DEFINE_boolean(
+      'ask_anyway',
+      False,
+      'accept questions even if the model was trained without them',
       flag_values=values,
   )
   flags.DEFINE_boolean(
@@ -240,32 +244,6 @@ def _define_output(values):
       'summaries that are missing from --output are written',
       flag_values=values,
   )
-  flags.DEFINE_string(
-      'report',
-      None,
-      'FILE.html: write a page that shows the passages that each sentence of '
-      'the summary attended to, and the tokens that the model selected, if it '
-      'selects tokens; for several documents it links to their pages, '
-      'FILE-1.html, FILE-2.html, ...',
-      flag_values=values,
-  )
-
-
-def _define_computation(values):
-  flags.DEFINE_integer(
-      'batch_size',
-      None,
-      'maximum number of documents per batch [as many as have 32768 tokens]',
-      lower_bound=1,
-      flag_values=values,
-  )
-  flags.DEFINE_enum(
-      'dtype',
-      'float32',
-      ['float32', 'bfloat16'],
-      'type of matrix products and activations',
-      flag_values=values,
-  )
   flags.DEFINE_float(
       'memory_limit',
       None,
@@ -273,7 +251,6 @@ def _define_computation(values):
       lower_bound=0,
       flag_values=values,
   )
-  commands.define_program_cache(values)
 
 
 def main(values, arguments):
@@ -297,18 +274,16 @@ def main(values, arguments):
   if not documents:
     return 2
   outputs.check(
-      values.output,
-      values.report,
+      {'output': values.output, 'report': values.report},
       values.overwrite,
       as_json,
       documents_lib.inputs(arguments),
       len(documents),
   )
-  available = (
-      memory.available_bytes()
-      if values.memory_limit is None
-      else int(values.memory_limit * 2**30)
-  )
+  # Before the parameters are loaded, which count, too.
+  available = memory.available_bytes()
+  if values.memory_limit is not None:
+    available = int(values.memory_limit * 2**30)
   summarizer, checkpoint = _load(values)
   from locost_jax.summarizing import summary_pages
   from locost_jax.summarizing import write_summaries
@@ -321,6 +296,7 @@ def main(values, arguments):
       _report,
   )
   settings = choose_settings(given, summarizer.settings, checkpoint)
+  options = _make_options(values, settings, available, summarizer)
   where = write_summaries.Where(
       checkpoint=checkpoint,
       name=values.checkpoint,
@@ -331,12 +307,7 @@ def main(values, arguments):
       report=_follow(values.report),
   )
   failures += write_summaries.write(
-      summarizer,
-      documents,
-      _make_options(values, settings, available, summarizer),
-      where,
-      summary_pages.Pages,
-      unread=failures,
+      summarizer, documents, options, where, summary_pages.Pages, failures
   )
   return 2 if failures else 0
 

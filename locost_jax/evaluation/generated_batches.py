@@ -51,11 +51,7 @@ class GeneratedBatches:
     return self._found[number] if number < len(self._found) else None
 
   def add(self, tokens):
-    """Stores the tokens of the next batch; a write error is only logged.
-
-    Args:
-      tokens: list of lists of ids.
-    """
+    """Stores the tokens of the next batch; a write error is only logged."""
     if self._file is None:
       return
     try:

@@ -26,7 +26,7 @@ def needed_bytes(model, params, batch, shape, settings):
   """Estimates the bytes that summarising a batch takes.
 
   Args:
-    params: its parameters, or their shapes.
+    params: or their shapes.
     batch: number of documents.
     shape: padded shape of each document, see `reading`.
     settings: `decode_settings.Settings`.
@@ -78,11 +78,7 @@ class BatchLimits:
   """The shapes that documents are padded to, and how many share a batch."""
 
   def __init__(self, summarizer, options):
-    """Stores the limits.
-
-    Args:
-      options: `stream.Options`.
-    """
+    """Keeps `stream.Options`."""
     self._summarizer, self._options = summarizer, options
 
   def shape_of(self, job):
@@ -148,10 +144,5 @@ class BatchLimits:
     ]
 
   def _needs(self, batch, shape):
-    return needed_bytes(
-        self._summarizer.model,
-        self._summarizer.params,
-        batch,
-        shape,
-        self._options.settings,
-    )
+    model, params = self._summarizer.model, self._summarizer.params
+    return needed_bytes(model, params, batch, shape, self._options.settings)

@@ -209,26 +209,14 @@ def _read_file(path, where, fields, most):
     return
   data = _read_bytes(path, where, most)
   kind = os.path.splitext(lower.removesuffix('.gz'))[1]
-  found = READERS.get(kind, _read_text)(data, where, most)
+  if kind in READERS:
+    found = READERS[kind](data, where, most)
+  else:
+    found = Placed(markup.decode(data, where))
   if not found.text.strip():
     raise InputError(f'{where}: an empty document')
   yield from map(Note, found.notes)
   yield texts.Document(path, found.text, path, places=found.places)
-
-
-def _read_text(data, where, most):
-  del most
-  return Placed(markup.decode(data, where))
-
-
-def _read_markdown(data, where, most):
-  del most
-  return markdown.read(markup.decode(data, where))
-
-
-def _read_subtitles(data, where, most):
-  del most
-  return subtitles.read(markup.decode(data, where), where)
 
 
 def _read_srt(data, where, most):
@@ -242,29 +230,25 @@ def _read_srt(data, where, most):
     return subtitles.read(text, where)._replace(notes=(note,))
 
 
+def _placed(text, headings):
+  return Placed(text, tuple(places.of_heading(*one) for one in headings))
+
+
 def _read_html(data, where, most):
   del most
   return _placed(*markup.html_headings(data, where))
 
 
-def _read_epub(data, where, most):
-  return _placed(*epub.read_headings(data, where, most))
-
-
-def _placed(text, headings):
-  return Placed(text, tuple(places.of_heading(*one) for one in headings))
-
-
 # Ending -> a reader: (bytes, name in errors, most bytes) -> Placed.
 READERS = {
-    '.md': _read_markdown,
-    '.html': _read_html,
-    '.htm': _read_html,
-    '.xhtml': _read_html,
-    '.epub': _read_epub,
+    '.md': lambda data, where, _: markdown.read(markup.decode(data, where)),
+    **dict.fromkeys(('.html', '.htm', '.xhtml'), _read_html),
+    '.epub': lambda *given: _placed(*epub.read_headings(*given)),
     '.pdf': pdf.read,
     '.docx': docx.read,
-    '.vtt': _read_subtitles,
+    '.vtt': lambda data, where, _: subtitles.read(
+        markup.decode(data, where), where
+    ),
     '.srt': _read_srt,
 }
 _PACKED = ('.epub', '.pdf', '.docx')  # compressed by themselves

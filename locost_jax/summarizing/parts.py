@@ -81,15 +81,14 @@ def measures(vocabulary, part_length):
 
 
 def split(text, max_tokens, count):
-  """Splits a text into parts.
+  """Splits a text into parts of at most `max_tokens` tokens, 1 or more.
 
   Args:
-    max_tokens: maximum tokens of a part, 1 or more.
-    count: function text -> number of tokens.
+    count: text -> number of tokens.
 
   Returns:
     List of str with all words of the text in order. A single character with
-    more than `max_tokens` tokens is a part by itself.
+    more tokens is a part by itself.
   """
   parts = []
   for before, unit in _units(text, max_tokens, count):
@@ -141,9 +140,7 @@ def choose(lengths, confidences, max_tokens):
   """Chooses summaries in order of confidence, skipping those that do not fit.
 
   Args:
-    lengths: tokens of each summary.
-    confidences: confidence in each summary; of equal ones the first counts
-      more.
+    confidences: of equal ones the first counts more.
     max_tokens: maximum tokens of all chosen summaries; 0: no limit.
 
   Returns:
@@ -277,7 +274,16 @@ def summarize_levels(job, options, room, cut, write):
     )
     if error := _error(done):
       return stream_lib.Done(job, error=error)
-    levels.append([_part(one, settings.pad_id) for one in done])
+    levels.append(
+        [
+            Part(
+                one.job.document.text,
+                [int(t) for t in one.tokens if t != settings.pad_id],
+                one.row['prediction'].strip(),
+            )
+            for one in done
+        ]
+    )
     rows.append([one.row for one in done])
     text = _paragraphs(part.summary for part in levels[-1])
   used = [i for i, part in enumerate(levels[0]) if part.summary]
@@ -327,12 +333,6 @@ def _error(done):
   return next((one.error for one in done if one.error), None)
 
 
-def _part(done, pad_id):
-  """Returns the Part of a Done."""
-  tokens = [int(token) for token in done.tokens if token != pad_id]
-  return Part(done.job.document.text, tokens, done.row['prediction'].strip())
-
-
 def _row(job, levels, used):
   """Returns the row of a document.
 
@@ -360,11 +360,7 @@ def _row(job, levels, used):
 
 
 def measure_confidence(summarizer, done):
-  """Returns the mean log-probability per token of each summary: float [n].
-
-  Args:
-    done: list of n `stream.Done` of a model that reads one sequence.
-  """
+  """Returns the mean log-probability per token of each Done: float [n]."""
   settings, confidences = summarizer.settings, np.zeros(len(done))
   written = [_without_padding(one.tokens, settings.pad_id) for one in done]
   shape_of = lambda i: (

@@ -37,17 +37,11 @@ LONG = 1 << 17
 
 
 class Read(NamedTuple):
-  """The tokens of a document.
+  """The tokens of a document."""
 
-  Attributes:
-    pages: lists of ids, with bos and eos; one list if the model reads no pages.
-    tokens: number of the document's tokens, with bos and eos of the read part.
-    dropped: number of parts beyond the maximum, which are not read.
-  """
-
-  pages: list
-  tokens: int
-  dropped: int = 0
+  pages: list  # of lists of ids, with bos and eos; one if there are no pages
+  tokens: int  # of the whole document, with bos and eos of the read part
+  dropped: int = 0  # parts beyond the maximum, which are not read
 
 
 def choose_pages(config, stored, given):
@@ -133,38 +127,32 @@ def read(vocabulary, text, pages=None, max_input_length=None):
       limit. Always None with P pages.
   """
   if pages is None:
-    ids = vocabulary.encode(_front(text) + text.text)
+    ids = vocabulary.encode(front_of(text) + text.text)
     ids = vocabulary_lib.surround(vocabulary, ids)
     return Read([truncate(ids, max_input_length)], len(ids))
-  if reads_chunks(pages):
+  is_chunks, most, unread = reads_chunks(pages), 0, ()
+  if is_chunks:
     parts, most = _chunk_texts(text, pages), max_input_length or sys.maxsize
-    made = pages_lib.tokenise(
-        parts,
-        text.query,
-        pages.pages,
-        pages.page_length,
-        most,
-        vocabulary,
-        query_in=_query_in(pages),
-    )
-    cut = 0
-    if max_input_length is not None:  # otherwise nothing was cut
-      lengths = [len(vocabulary.encode(part)) for part in parts]
-      cut = pages_lib.count_cut(lengths, (), pages.pages, 0, most)
-    return Read(made, sum(map(len, made)) + cut)
-  parts, unread = _page_texts(vocabulary, text, pages)
+  else:
+    parts, unread = _page_texts(vocabulary, text, pages)
   made = pages_lib.tokenise(
       parts,
       text.query,
       pages.pages,
       pages.page_length,
-      0,
+      most,
       vocabulary,
-      pages.empty_page,
+      '.' if is_chunks else pages.empty_page,
       _query_in(pages),
   )
+  if is_chunks and max_input_length is None:  # nothing was cut
+    return Read(made, sum(map(len, made)))
   lengths = [len(vocabulary.encode(part)) for part in (*parts, *unread)]
-  fronts = _fronts(vocabulary, text, pages, made)
+  if is_chunks:
+    cut = pages_lib.count_cut(lengths, (), pages.pages, 0, most)
+    return Read(made, sum(map(len, made)) + cut)
+  fronts = pages_lib.fronts(made, *_two_fronts(vocabulary, text, pages))
+  fronts = [len(ids) for ids in fronts]
   cut = pages_lib.count_cut(lengths, fronts, pages.pages, pages.page_length, 0)
   made = [page for page in made if page]
   made = made or [vocabulary_lib.surround(vocabulary, [])]
@@ -180,17 +168,14 @@ def places(vocabulary, text, pages=None, max_input_length=None):
     and in a page without letters.
   """
   if pages is None:
-    query = _front(text)
+    query = front_of(text)
     _, ends = vocabulary.encode_with_ends(query + text.text)
     ends = [max(end - len(query), 0) or -1 for end in ends]
     front = len(vocabulary_lib.surround(vocabulary, [])) - 1
     if max_input_length is not None:
       ends = ends[: max_input_length - front - 1]
     return [_with_marks(ends, front)]
-  front, later = (
-      len(pages_lib.front_of(query, vocabulary))
-      for query in (text.query, text.query if _in_every(pages) else '')
-  )
+  front, later = map(len, _two_fronts(vocabulary, text, pages))
   first, room = (pages.page_length - marks - 1 for marks in (front, later))
   if reads_chunks(pages):
     ends = _ends_in_text(vocabulary, text.text, _chunk_texts(text, pages))
@@ -219,7 +204,7 @@ def summary_tokens(summarizer, summary):
   return tokens[1:] if summarizer.settings.start == 'bos' else tokens
 
 
-def _front(text):
+def front_of(text):
   """The characters in front of a document of one sequence, as in training."""
   return f'{text.query}\n\n' if text.query else ''
 
@@ -228,15 +213,10 @@ def _query_in(pages):
   return pages.query_in or 'every'
 
 
-def _in_every(pages):
-  return _query_in(pages) == 'every'
-
-
-def _fronts(vocabulary, text, pages, made):
-  """The numbers of tokens in front of each page, its bos included."""
-  front = pages_lib.front_of(text.query, vocabulary)
-  later = front if _in_every(pages) else pages_lib.front_of('', vocabulary)
-  return [len(ids) for ids in pages_lib.fronts(made, front, later)]
+def _two_fronts(vocabulary, text, pages):
+  """The tokens in front of the first page and of later ones, bos included."""
+  later = text.query if _query_in(pages) == 'every' else ''
+  return [pages_lib.front_of(x, vocabulary) for x in (text.query, later)]
 
 
 def _ends_in_text(vocabulary, text, parts, empty_page=''):
@@ -300,11 +280,8 @@ def bucket_length(length):
 def padded_length(config, length, least=1):
   """Returns the padded length of inputs of this length.
 
-  Args:
-    config: the model's. With the release's convolution, whose results depend on
-      the length, inputs are not padded.
-    length: tokens, not more than the model has positions.
-    least: shorter inputs are padded like inputs of this length.
+  With the release's convolution, whose results depend on the length, inputs are
+  not padded. Inputs shorter than `least` are padded like inputs of this length.
   """
   if getattr(config, 'convolution', 'exact') != 'exact':
     return length
@@ -317,8 +294,7 @@ def padded_shape(config, pages, paged, least=1):
   """Returns the shape that a document is padded to.
 
   Args:
-    config, least: see `padded_length`.
-    pages: lists of ids, of `reading.Read`.
+    pages: lists of ids, of `Read`.
     paged: whether the model reads pages.
   """
   length = padded_length(config, max(map(len, pages)), least)
@@ -326,12 +302,7 @@ def padded_shape(config, pages, paged, least=1):
 
 
 def pad(documents, shape, pad_id):
-  """Pads documents of one shape.
-
-  Args:
-    documents: for each document its `Read.pages`, lists of ids.
-    shape: of each document, from `padded_shape`.
-    pad_id: the vocabulary's.
+  """Pads documents, each `Read.pages`, to the shape of `padded_shape`.
 
   Returns:
     (int32 ids [B, L] or [B, P, L], their mask).
@@ -351,12 +322,7 @@ def power_of_two_in(number):
 
 
 def truncate(ids, most):
-  """Returns at most `most` of a document's ids, ending with eos.
-
-  Args:
-    ids: list, with eos last.
-    most: maximum number of ids; None: no limit.
-  """
+  """Returns at most `most` (None: all) of a document's ids, eos last."""
   if most is None or len(ids) <= most:
     return ids
   return ids[: most - 1] + ids[-1:]

@@ -76,22 +76,15 @@ def text_of(document, pages=None):
   if isinstance(document, str):
     return Text(document)
   _check(document)
-  return _text_of(document, pages)._replace(
-      query=(document.get('query') or '').strip()
-  )
-
-
-def _text_of(document, pages):
-  """The text of a dict, without its query."""
-  of_form = field_of(pages)
+  query, of_form = (document.get('query') or '').strip(), field_of(pages)
   if of_form and pages_lib.has_text(document.get(of_form)):
     parts = _parts(document, pages.pages)
-    return Text(_BETWEEN.join(parts), tuple(parts))
+    return Text(_BETWEEN.join(parts), tuple(parts), query)
   if document.get('document') is not None:
-    return Text(document['document'])
+    return Text(document['document'], query=query)
   for form, field in pages_lib.FIELDS.items():
     if document.get(field):
-      return Text(_BETWEEN.join(_parts(document, form)))
+      return Text(_BETWEEN.join(_parts(document, form)), query=query)
   raise InputError(
       f'a document has the fields {", ".join(map(repr, document)) or "none"}: '
       "expected 'document', 'sections' or 'documents'"

@@ -24,6 +24,7 @@ from locost_jax.errors import InputError
 from locost_jax.errors import visible
 from locost_jax.generation import decode_settings
 from locost_jax.models import parameters
+from locost_jax.summarizing import reading
 from locost_jax.summarizing import results
 from locost_jax.summarizing import stream
 from locost_jax.summarizing import texts
@@ -62,23 +63,26 @@ def write(summarizer, documents, options, where, make_pages, unread=0):
   documents = [_with_text(document, summarizer.pages) for document in documents]
   _report_missing_parts(documents, summarizer.pages, progress)
   jobs = [
-      stream.Job(number, document, hash_text(_whole(document)))
-      for number, document in enumerate(documents)
+      stream.Job(i, d, hash_text(reading.front_of(d.as_read) + d.text))
+      for i, d in enumerate(documents)
   ]
   pages = make_pages(summarizer, settings, where, jobs, progress)
+  failed = []
   with contextlib.ExitStack() as stack:
-    target = (
-        _File(jobs, made_with, where, progress)
-        if where.output
-        else _Stdout(jobs, where.as_json, progress)
-    )
-    stack.callback(target.close)
-    target.skip_done(pages)
+    file, printer, todo = None, _Printer(where.as_json, progress), jobs
+    if where.output:
+      file = results.Results(
+          where.output, made_with, where.as_json, where.overwrite
+      )
+      stack.callback(file.close)
+      todo = _skip_done(file, jobs, where.output, pages, progress)
     stack.enter_context(end_at_once(progress, where.output))
-    failed = []
-    for done in summarizer.stream(target.todo, options, progress):
+    for done in summarizer.stream(todo, options, progress):
       row = None if done.error else {**done.row, **made_with}
-      target.add(done.job.number, row)
+      if file is None:
+        printer.add(done.job.number, row)
+      elif row:
+        file.add(row)
       if done.error:
         failed.append(done.job)
         progress.note(visible(f'error: {done.error}'))
@@ -86,11 +90,65 @@ def write(summarizer, documents, options, where, make_pages, unread=0):
         progress.note(visible(_describe_done(done, len(jobs))))
         pages.add(done.job, row, done)
         done = done._replace(memory=None)  # free it for the next batch
-    target.finish()
+    if file and (others := file.finish(list(map(_key, jobs)))):
+      progress.note(
+          f'{where.output}: keeps {others} summaries of documents that were '
+          'not named now'
+      )
   end = _describe_end(jobs, failed, unread, where, pages.write_index())
   if end:
     progress.note(visible(end))
   return len(failed) + pages.failures
+
+
+def _skip_done(file, jobs, output, pages, progress):
+  """Returns the jobs without a summary in FILE; writes the pages of others."""
+  old = {job.number: file.get(_key(job)) for job in jobs}
+  done_before = sum(row is not None for row in old.values())
+  if done_before:
+    progress.note(
+        f'{output}: {done_before} of {len(jobs)} documents were done before'
+    )
+  for job in jobs:
+    if old[job.number]:
+      pages.add(job, old[job.number])
+  return [job for job in jobs if not old[job.number]]
+
+
+def _key(job):
+  return job.document.source, job.document.id, job.sha256
+
+
+class _Printer:
+  """Prints summaries in the order of the documents, as early as possible."""
+
+  def __init__(self, as_json, progress):
+    self._as_json, self._progress = as_json, progress
+    self._ready, self._printed = {}, 0
+
+  def add(self, number, row):
+    """Adds the row of a document, None if there is no summary."""
+    self._ready[number] = row
+    while self._printed in self._ready:
+      row = self._ready.pop(self._printed)
+      self._printed += 1
+      if row is not None:
+        self._progress.wipe()
+        self._print(row)
+
+  def _print(self, row):
+    line = (
+        results.json_line(row, sys.stdout.encoding or 'utf-8')
+        if self._as_json
+        else results.text_line(row)
+    )
+    try:
+      print(line, flush=True)
+    except BrokenPipeError:  # the reader has closed the pipe
+      raise
+    except OSError as error:
+      sys.stdout = None  # the flush at exit would fail again
+      raise InputError(f'standard output: {disk_error(error)}') from None
 
 
 def _with_text(document, pages):
@@ -99,12 +157,6 @@ def _with_text(document, pages):
   if document.query:
     text = text._replace(query=document.query)
   return document._replace(text=text.text, as_read=text)
-
-
-def _whole(document):
-  """Returns all that is read: the question too, if there is one."""
-  query = document.query and f'{document.query}\n\n'
-  return query + document.text
 
 
 def _report_missing_parts(documents, pages, progress):
@@ -223,106 +275,6 @@ def _describe_end(jobs, failed, unread, where, has_report):
   counts = f'{done:,} document{"" if done == 1 else "s"} summarised'
   counts += f', {left_out:,} left out' if left_out else ''
   return '; '.join([counts, *places])
-
-
-# --- Where summaries go ---
-
-
-class _Stdout:
-  """Prints summaries in the order of the documents, as early as possible.
-
-  Attributes:
-    todo: list of stream.Job.
-  """
-
-  def __init__(self, jobs, as_json, progress):
-    self.todo, self._as_json = jobs, as_json
-    self._progress, self._ready, self._printed = progress, {}, 0
-
-  def skip_done(self, pages):
-    """Skips nothing."""
-
-  def add(self, number, row):
-    """Adds the row of a document, None if there is no summary."""
-    self._ready[number] = row
-    while self._printed in self._ready:
-      row = self._ready.pop(self._printed)
-      self._printed += 1
-      if row is not None:
-        self._progress.wipe()
-        self._print(row)
-
-  def _print(self, row):
-    line = (
-        results.json_line(row, sys.stdout.encoding or 'utf-8')
-        if self._as_json
-        else results.text_line(row)
-    )
-    try:
-      print(line, flush=True)
-    except BrokenPipeError:  # the reader has closed the pipe
-      raise
-    except OSError as error:
-      sys.stdout = None  # the flush at exit would fail again
-      raise InputError(f'standard output: {disk_error(error)}') from None
-
-  def finish(self):
-    """Does nothing: all summaries are printed."""
-
-  def close(self):
-    """Does nothing."""
-
-
-class _File:
-  """Writes summaries into FILE, see `results`.
-
-  Attributes:
-    todo: list of stream.Job that have no summary in FILE.
-  """
-
-  def __init__(self, jobs, made_with, where, progress):
-    self._results = results.Results(
-        where.output, made_with, where.as_json, where.overwrite
-    )
-    self._path, self._progress, self._jobs = where.output, progress, jobs
-    self.todo = [job for job in jobs if not self._old_row(job)]
-    self.close = self._results.close
-
-  def skip_done(self, pages):
-    """Writes the pages of documents that an earlier call summarised."""
-    done_before = len(self._jobs) - len(self.todo)
-    if not done_before:
-      return
-    self._progress.note(
-        f'{self._path}: {done_before} of '
-        f'{len(self._jobs)} documents were done before'
-    )
-    for job in self._jobs:
-      row = self._old_row(job)
-      if row:
-        pages.add(job, row)
-
-  def add(self, number, row):
-    """Adds the row of a document, None if there is no summary."""
-    del number
-    if row is not None:
-      self._results.add(row)
-
-  def finish(self):
-    """Replaces FILE with the finished rows."""
-    others = self._results.finish([_key(job) for job in self._jobs])
-    if others:
-      self._progress.note(
-          f'{self._path}: keeps {others} summaries of documents '
-          'that were not named now'
-      )
-
-  def _old_row(self, job):
-    return self._results.get(_key(job))
-
-
-def _key(job):
-  return job.document.source, job.document.id, job.sha256
 
 
 # --- Interrupts ---

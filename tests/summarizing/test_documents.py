@@ -164,7 +164,9 @@ def test_standard_input_and_fields(tmp_path, monkeypatch):
       types.SimpleNamespace(buffer=io.BytesIO(b'\xef\xbb\xbfFrom stdin.')),
   )
   (tmp_path / 'a.jsonl').write_text('{"text": "A row."}\n')
-  found, failures, _ = read('-', tmp_path / 'a.jsonl', input_field='text')
+  found, failures, _ = read(
+      '-', tmp_path / 'a.jsonl', fields=documents_lib.Fields('text')
+  )
   assert failures == 0 and [document[:3] for document in found] == [
       ('-', 'From stdin.', '-'),
       (f'{tmp_path}/a.jsonl:1', 'A row.', f'{tmp_path}/a.jsonl'),
