@@ -7,6 +7,7 @@ document that does not fit alone is refused before anything is computed for it.
 """
 
 import dataclasses
+import math
 import time
 from typing import Any, NamedTuple
 
@@ -251,9 +252,12 @@ class _Written(NamedTuple):
 
 def _generate(summarizer, batch, shape, options, progress):
   """Returns the _Written of a batch; None if the device ran out of memory."""
-  # Round the batch up to a power of two so that few shapes are compiled. The
-  # extra rows repeat real documents, so decoding them takes no extra steps.
-  rows = min(reading.power_of_two_in(2 * len(batch) - 1), shape[0])
+  # Round a batch of short documents up to a power of two so that few shapes are
+  # compiled. The extra rows repeat real documents, so decoding them takes no
+  # extra steps.
+  fit = batch_memory.BATCH_TOKENS // math.prod(shape[1:])
+  rows = reading.power_of_two_in(2 * len(batch) - 1)
+  rows = max(len(batch), min(rows, shape[0], fit))
   inputs, mask = reading.pad(
       [batch[row % len(batch)].pages for row in range(rows)],
       shape[1:],
