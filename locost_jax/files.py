@@ -1,5 +1,6 @@
 """Atomic writes: a file on disk is complete or does not exist."""
 
+import fcntl
 import hashlib
 import os
 from pathlib import Path
@@ -46,6 +47,30 @@ def check_mode(mode, name):
   if not stat.S_ISREG(mode):
     kind = _KINDS.get(stat.S_IFMT(mode), 'no file')
     raise InputError(f'{name}: is {kind}, expected a regular file')
+
+
+def open_locked(path):
+  """Opens a file to read and append bytes, locked until it is closed.
+
+  The operating system holds the lock (flock), and releases it whenever the
+  process ends, also after a crash.
+
+  Raises:
+    BlockingIOError: another process holds the lock.
+    OSError: the file cannot be opened, or its file system has no locks.
+  """
+  while True:
+    file = open(path, 'a+b', buffering=0)
+    try:
+      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      # The former holder may have removed the file after this process opened it.
+      if os.fstat(file.fileno()).st_nlink:
+        file.seek(0)
+        return file
+    except OSError:
+      file.close()
+      raise
+    file.close()
 
 
 def write(path, content):

@@ -42,8 +42,6 @@ from ml_collections import config_flags
 from locost_jax.command_line import commands
 from locost_jax.command_line import compiled_programs
 from locost_jax.command_line import config_files
-from locost_jax.command_line import optional_number
-from locost_jax.command_line import unparsed
 from locost_jax.config import schema
 from locost_jax.devices import compiling
 from locost_jax.devices import topology
@@ -98,11 +96,11 @@ def find_run(argv):
   Raises:
     InputError: --evaluate without --config, and no run in WORKDIR.
   """
-  workdir = unparsed.find_value(argv, 'workdir')
-  if unparsed.find_value(argv, 'config') is not None or not workdir:
+  workdir = commands.find_value(argv, 'workdir')
+  if commands.find_value(argv, 'config') is not None or not workdir:
     return None
   evaluates = any(map(_EVALUATE.fullmatch, argv))
-  if not evaluates and unparsed.find_keys(argv):
+  if not evaluates and commands.find_keys(argv):
     return None
   config_files.make_importable()
   run = stored_settings.read(workdir)
@@ -139,7 +137,7 @@ def _define_other_actions(values):
       'v5e:4x4 (extra `tpu-aot`)',
       flag_values=values,
   )
-  optional_number.define(
+  commands.define_optional_number(
       values,
       'preflight',
       preflight.SECONDS,
@@ -173,7 +171,7 @@ def _define_telemetry(values):
       lower_bound=0,
       flag_values=values,
   )
-  optional_number.define(
+  commands.define_optional_number(
       values,
       'profile',
       profiling.STEPS,

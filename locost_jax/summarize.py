@@ -35,82 +35,160 @@ from absl import flags
 
 from locost_jax.command_line import allocator
 from locost_jax.command_line import commands
-from locost_jax.command_line import part_options
-from locost_jax.command_line import summary_options
 from locost_jax.config import decode_settings
+from locost_jax.config import keys
 from locost_jax.config import schema
 from locost_jax.devices import memory
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
 from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import outputs
-from locost_jax.summarizing import questions
 from locost_jax.summarizing import texts
 
 # The flags that are fields of `texts.Pages`.
 _PAGES = tuple(
     f.name for f in dataclasses.fields(texts.Pages) if f.name != 'query_in'
 )
+# The options of decoding that are flags.
+_DECODING = {
+    name: field
+    for name, field in decode_settings.OPTIONS.items()
+    if field.metadata['is_flag']
+}
+_HIERARCHICAL = 'hierarchical'
+
+
+# Flags that are texts, and flags that are integers.
+_TEXTS = (
+    (
+        'checkpoint',
+        None,
+        'DIR: a WORKDIR (its best checkpoint, or else the latest), a checkpoint '
+        'in one, a Hugging Face directory, hf://org/name[@revision] on the '
+        'Hugging Face Hub, or builtin:documentation, which comes with the '
+        'package',
+    ),
+    (
+        'query_field',
+        'query',
+        'FIELD: of a JSONL row, the field with the question; the field `queries` '
+        'may have a list of questions',
+    ),
+    (
+        'input_field',
+        'document',
+        'FIELD: of a JSONL row, the field with the document',
+    ),
+    (
+        'reference_field',
+        None,
+        'FIELD: of a JSONL row, the field with the reference summary, or with a '
+        'list of references; copied to the output, so that locost_jax.score can '
+        'score the summaries',
+    ),
+    (
+        'empty_page',
+        None,
+        'TEXT: the text of a page that has none; an empty TEXT leaves the page '
+        'out [as trained]',
+    ),
+    (
+        'output',
+        None,
+        'FILE: write the summaries here instead of to stdout, as JSON lines if '
+        'FILE ends in .jsonl; they are in FILE.partial until all are written',
+    ),
+    (
+        'report',
+        None,
+        'FILE.html: write a page that shows the passages that each sentence of '
+        'the summary attended to, and the tokens that the model selected, if it '
+        'selects tokens; for several documents it links to their pages, '
+        'FILE-1.html, FILE-2.html, ...',
+    ),
+)
+_NUMBERS = (
+    ('seed', 0, 'random seed of sampling'),
+    (
+        'max_input_length',
+        None,
+        'read only the first N tokens of a document [all]',
+    ),
+    (
+        'max_document_bytes',
+        None,
+        'largest document in bytes: a file, after decompression, or a JSONL row '
+        '[1 GiB, or an eighth of the free memory if that is less]',
+    ),
+    ('part_length', 512, '--parts: maximum length of a part in tokens'),
+    (
+        'summary_length',
+        0,
+        '--parts: maximum length of the whole summary in tokens; 0: no limit',
+    ),
+    (
+        'batch_size',
+        None,
+        'maximum number of documents per batch [as many as have 32768 tokens]',
+    ),
+)
 
 
 def define_flags(values, argv):
-  """Defines this command's flags."""
+  """Defines this command's flags; most of those not given are None."""
   del argv
-  flags.DEFINE_string(
-      'checkpoint',
-      None,
-      'DIR: a WORKDIR (its best checkpoint, or else the latest), a checkpoint '
-      'in one, a Hugging Face directory, hf://org/name[@revision] on the '
-      'Hugging Face Hub, or builtin:documentation, which comes with the '
-      'package',
-      flag_values=values,
-  )
+  for name, default, text in _TEXTS:
+    flags.DEFINE_string(name, default, text, flag_values=values)
+  for name, default, text in _NUMBERS:
+    flags.DEFINE_integer(name, default, text, flag_values=values)
+  for name in 'num_pages', 'page_length', 'document_length':
+    text = f'{keys.DATA[name].text} [as trained]'
+    flags.DEFINE_integer(name, None, text, flag_values=values)
+  define = {
+      bool: flags.DEFINE_boolean,
+      int: flags.DEFINE_integer,
+      float: flags.DEFINE_float,
+  }
+  for name, field in _DECODING.items():
+    text, choices = field.metadata['text'], field.metadata['choices']
+    if choices:
+      flags.DEFINE_enum(name, None, list(choices), text, flag_values=values)
+    else:
+      define[type(field.default)](name, None, text, flag_values=values)
   commands.define_allow_download(values, 'checkpoint')
-  summary_options.define_decoding(values)
-  summary_options.define_documents(values)
-  summary_options.define_pages(values, texts.FORMS)
-  part_options.define(values)
-  _define_output(values)
-  _define_computation(values)
-
-
-def _define_output(values):
+  commands.define_program_cache(values)
   commands.define_format(
       values,
       'text: one summary per line; json: one object per line, with the '
       'summary and everything that is needed to reproduce it',
   )
-  flags.DEFINE_string(
-      'output',
-      None,
-      'FILE: write the summaries here instead of to stdout, as JSON lines if '
-      'FILE ends in .jsonl; they are in FILE.partial until all are written',
-      flag_values=values,
-  )
-  flags.DEFINE_boolean(
-      'overwrite',
-      False,
-      'replace existing files of --output and --report; without it, only '
-      'summaries that are missing from --output are written',
-      flag_values=values,
-  )
-  flags.DEFINE_string(
-      'report',
-      None,
-      'FILE.html: write a page that shows the passages that each sentence of '
-      'the summary attended to, and the tokens that the model selected, if it '
-      'selects tokens; for several documents it links to their pages, '
-      'FILE-1.html, FILE-2.html, ...',
-      flag_values=values,
-  )
+  _define_choices(values)
+  _define_others(values)
 
 
-def _define_computation(values):
-  flags.DEFINE_integer(
-      'batch_size',
+def _define_choices(values):
+  """Defines the flags with a list of values."""
+  flags.DEFINE_enum(
+      'pages',
       None,
-      'maximum number of documents per batch [as many as have 32768 tokens]',
-      lower_bound=1,
+      texts.FORMS,
+      'how to split a document into pages or chunks [as trained]\n'
+      'spatial: pages of consecutive sentences\n'
+      'discourse: a page for each section of a JSONL row\n'
+      'document: a page for each document of a JSONL row\n'
+      'chunks: chunks of --page_length tokens\n'
+      'sentence_chunks: chunks of whole sentences',
+      flag_values=values,
+  )
+  flags.DEFINE_enum(
+      'parts',
+      None,
+      ('join', 'rank', _HIERARCHICAL),
+      'summarise a document part by part; a part has as many paragraphs as fit '
+      'into --part_length [the whole document at once]\n'
+      'join: print the summaries of all parts\n'
+      'rank: print those in which the model is most confident\n'
+      'hierarchical: summarise the summaries again, until one is left',
       flag_values=values,
   )
   flags.DEFINE_enum(
@@ -120,6 +198,30 @@ def _define_computation(values):
       'type of matrix products and activations',
       flag_values=values,
   )
+
+
+def _define_others(values):
+  """Defines the remaining flags."""
+  flags.DEFINE_multi_string(
+      'query',
+      None,
+      'TEXT: a question about each document; repeat the flag to ask several, '
+      'each of which is answered from the whole document',
+      flag_values=values,
+  )
+  flags.DEFINE_boolean(
+      'ask_anyway',
+      False,
+      'accept questions even if the model was trained without them',
+      flag_values=values,
+  )
+  flags.DEFINE_boolean(
+      'overwrite',
+      False,
+      'replace existing files of --output and --report; without it, only '
+      'summaries that are missing from --output are written',
+      flag_values=values,
+  )
   flags.DEFINE_float(
       'memory_limit',
       None,
@@ -127,7 +229,6 @@ def _define_computation(values):
       lower_bound=0,
       flag_values=values,
   )
-  commands.define_program_cache(values)
 
 
 def main(values, arguments):
@@ -137,65 +238,93 @@ def main(values, arguments):
     The exit status: 2 if a document could not be summarised.
   """
   as_json = values.format == 'json' or (values.output or '').endswith('.jsonl')
+  given = {key: values[key].value for key in _DECODING}
+  choose_settings(given)
   _check(values, arguments, as_json)
-  documents, failures = _read(values, arguments)
+  documents, failures = documents_lib.read_all(
+      arguments,
+      documents_lib.Fields(
+          values.input_field, values.reference_field, values.query_field
+      ),
+      _report,
+      values.max_document_bytes,
+  )
   if not documents:
     return 2
   outputs.check(
-      values.output,
-      values.report,
+      {'output': values.output, 'report': values.report},
       values.overwrite,
       as_json,
       documents_lib.inputs(arguments),
       len(documents),
   )
-  available = (
-      memory.available_bytes()
-      if values.memory_limit is None
-      else int(values.memory_limit * 2**30)
-  )
+  # Before the parameters are loaded, which count, too.
+  available = memory.available_bytes()
+  if values.memory_limit is not None:
+    available = int(values.memory_limit * 2**30)
   summarizer, checkpoint = _load(values)
-  documents = questions.ask(
+  from locost_jax.summarizing import summary_pages
+  from locost_jax.summarizing import write_summaries
+
+  documents = documents_lib.ask(
       documents,
       values.query,
       _is_trained_with_queries(checkpoint),
       values.ask_anyway,
       _report,
   )
-  settings = choose_settings(values, summarizer.settings, checkpoint)
-  if summarizer.pages:
-    settings.update(_settings_of_pages(values, summarizer.pages))
-  _check_lengths(settings, summarizer)
-  from locost_jax.summarizing import part_by_part
-  from locost_jax.summarizing import write_summaries
-
-  options = write_summaries.Options(
+  settings = choose_settings(given, summarizer.settings, checkpoint)
+  options = _make_options(values, settings, available, summarizer)
+  where = write_summaries.Where(
       checkpoint=checkpoint,
+      name=values.checkpoint,
       dtype=values.dtype,
       as_json=as_json,
       output=_follow(values.output),
       overwrite=values.overwrite,
       report=_follow(values.report),
-      batch_size=values.batch_size,
-      available=available,
-      parts=part_by_part.from_flags(values, summarizer),
-      name=values.checkpoint,
   )
   failures += write_summaries.write(
-      summarizer, documents, settings, options, unread=failures
+      summarizer, documents, options, where, summary_pages.Pages, failures
   )
   return 2 if failures else 0
 
 
-def _read(values, arguments):
-  """Returns the documents, and how many could not be read."""
-  return documents_lib.read(
-      arguments,
-      values.input_field,
-      _report,
-      values.max_document_bytes,
-      reference_field=values.reference_field,
-      query_field=values.query_field,
+def _make_options(values, settings, available, summarizer):
+  """Returns the `stream.Options` of the flags.
+
+  Raises:
+    InputError: the model cannot have them.
+  """
+  from locost_jax import models
+  from locost_jax.summarizing import parts as parts_lib
+  from locost_jax.summarizing import stream
+
+  most, pages = values.max_input_length, summarizer.pages
+  if pages and most is not None and pages.pages in texts.LOCALITIES:
+    raise InputError(
+        f'--max_input_length={most}: this model reads '
+        'pages; expected --num_pages or --page_length'
+    )
+  lengths = {'max_length': settings.max_length}
+  if not pages:  # pages and chunks are short
+    lengths['max_input_length'] = most or 0
+  for key, length in lengths.items():
+    models.check_length(summarizer.config, length, f'--{key}')
+  parts = None
+  if values.parts:
+    parts = stream.Parts(
+        values.parts, values.part_length, values.summary_length
+    )
+    parts_lib.check(parts, summarizer)
+  return stream.Options(
+      settings,
+      seed=values.seed,
+      max_input_length=most,
+      batch_size=values.batch_size,
+      available=available,
+      keep_memory=bool(values.report and not parts),
+      parts=parts,
   )
 
 
@@ -251,9 +380,9 @@ def _check(values, arguments, as_json):
     )
   if not arguments:
     raise InputError(_missing_file(values))
-  choose_settings(values)
-  questions.check(values.query)
-  part_options.check(values)
+  if not all(query.strip() for query in values.query or ()):
+    raise InputError('--query is empty; expected a question')
+  _check_parts(values)
   if values.reference_field and not as_json:
     raise InputError(
         '--reference_field: expected --format=json or --output=FILE.jsonl'
@@ -276,6 +405,24 @@ def _check(values, arguments, as_json):
     )
 
 
+def _check_parts(values):
+  """Raises an InputError for flags that do not go together with --parts."""
+  if values.parts is None:
+    for name in ('part_length', 'summary_length'):
+      if values[name].present:
+        raise InputError(f'--{name} needs --parts')
+    return
+  wrong, why = None, ''
+  if values.max_input_length is not None:
+    wrong, why = 'max_input_length', '--parts reads the whole document'
+  elif values.report is not None and values.parts != _HIERARCHICAL:
+    wrong, why = 'report', 'only --parts=hierarchical writes a page'
+  if wrong:
+    raise InputError(
+        f'--{wrong} and --parts={values.parts}: expected one of them; {why}'
+    )
+
+
 def _missing_file(values):
   """Returns the error for a command line without a FILE."""
   line = 'no FILE given; expected files, or - for standard input'
@@ -287,44 +434,23 @@ def _missing_file(values):
   return line
 
 
-def _settings_of_pages(values, pages):
-  """Returns the settings for splitting documents into pages or chunks."""
-  if values.max_input_length is not None and pages.pages in texts.LOCALITIES:
-    raise InputError(
-        f'--max_input_length={values.max_input_length}: this model reads '
-        'pages; expected --num_pages or --page_length'
-    )
-  return {name: getattr(pages, name) for name in _PAGES}
+def _follow(path):
+  """Resolves a link, so that the file it points to is replaced, not the link."""
+  return os.path.realpath(path) if path and os.path.islink(path) else path
 
 
-def _check_lengths(settings, summarizer):
-  """Raises an InputError for sequences longer than the model's positions."""
-  from locost_jax import models
-
-  keys = ['max_length']
-  if not summarizer.pages:  # pages and chunks are short
-    keys.append('max_input_length')
-  for key in keys:
-    models.check_length(summarizer.config, settings[key] or 0, f'--{key}')
-
-
-def choose_settings(values, trained=None, checkpoint=''):
-  """Chooses the settings of every summary: the flags, else the checkpoint's.
+def choose_settings(given, trained=None, checkpoint=''):
+  """Chooses how every summary is written: the flags, else the checkpoint's.
 
   Args:
-    values: the flags; a flag that is None takes the checkpoint's setting.
+    given: {option of decoding: value}; None takes the checkpoint's.
     trained: the checkpoint's `decode_settings.Settings`; None: not known yet,
       so only flags that no checkpoint allows are refused.
-
-  Returns:
-    A dict: the fields of `decode_settings.Settings`, seed and max_input_length
-    (None: all).
 
   Raises:
     InputError: flags that contradict each other or the checkpoint's settings,
       or a checkpoint with invalid settings.
   """
-  given = {key: values[key].value for key in summary_options.SETTINGS}
   if trained is None:
     trained = decode_settings.Settings(
         method='beam', num_beams=2, max_length=2**30
@@ -335,12 +461,7 @@ def choose_settings(values, trained=None, checkpoint=''):
   except (InputError, TypeError) as error:
     _check_trained(trained, checkpoint)
     raise InputError(f'--{error}') from None
-  return {
-      **decode_settings.as_dict(settings),
-      'method': decode_settings.method_of(settings),
-      'seed': values.seed,
-      'max_input_length': values.max_input_length,
-  }
+  return settings
 
 
 def _check_trained(settings, checkpoint):

@@ -23,7 +23,6 @@ from ml_collections import ConfigDict
 from locost_jax.command_line import config_files
 from locost_jax.command_line import help_pages
 from locost_jax.command_line import standard_streams
-from locost_jax.command_line import unparsed
 from locost_jax.config import schema
 from locost_jax.errors import FULL
 from locost_jax.errors import InputError
@@ -88,7 +87,7 @@ def _help(word, doc, values, define_flags, argv):
     raise InputError(
         f'{word}: expected --help, --help=config or --help=config.SECTION'
     )
-  path = unparsed.find_value(config_files.resolve(argv), 'config')
+  path = find_value(config_files.resolve(argv), 'config')
   path = path or DEFAULT_CONFIG
   path = config_files.find(path)
   return schema.help_page(load_config(path), path, topic[len('config.') :])
@@ -218,7 +217,7 @@ def define_config(values, argv, default=None, renamed=(), run=None):
     )
     return
   default = default and config_files.find(default)
-  path = unparsed.find_value(argv, 'config') or default
+  path = find_value(argv, 'config') or default
   if path is not None:
     _check_keys(load_config(path), path, argv, renamed)
   config_flags.DEFINE_config_file(
@@ -233,7 +232,7 @@ def define_config(values, argv, default=None, renamed=(), run=None):
 def _check_keys(config, path, argv, renamed):
   """Raises an InputError if argv sets a key that it cannot set."""
   known = dict(config_items(config))
-  for key in unparsed.find_keys(argv):
+  for key in find_keys(argv):
     if key not in known:
       hint = (
           f': it is now config.{renamed[key]}'
@@ -245,6 +244,23 @@ def _check_keys(config, path, argv, renamed):
       raise InputError(
           f'config.{key} is None in {path}: it can only be set in a config file'
       )
+
+
+def find_keys(argv):
+  """Returns the config keys that a command line sets: ['train.steps', ...]."""
+  found = (re.match(r'--?(no)?config\.([^=]*)', arg) for arg in argv[1:])
+  return [match[2] for match in found if match]
+
+
+def find_value(argv, name):
+  """Returns the value of --NAME in a command line; None if it is missing."""
+  for i, arg in enumerate(argv):
+    match = re.fullmatch(rf'--?{name}=(.*)', arg, re.DOTALL)
+    if match:
+      return match[1]
+    if arg in (f'--{name}', f'-{name}') and i + 1 < len(argv):
+      return argv[i + 1]
+  return None
 
 
 def define_format(values, text):
@@ -382,3 +398,31 @@ def config_items(config, prefix=''):
     yield prefix + key, value
     if isinstance(value, ConfigDict):
       yield from config_items(value, f'{prefix}{key}.')
+
+
+def define_optional_number(values, name, default, text):
+  """Defines --NAME, which means --NAME=default, --NAME=NUMBER, and 0 without."""
+  flags.DEFINE_flag(
+      flags.Flag(
+          _NumberParser(default),
+          None,
+          name,
+          0,
+          f'[=NUMBER]: {text} [{default}]',
+          boolean=True,
+      ),
+      flag_values=values,
+  )
+
+
+class _NumberParser(flags.ArgumentParser):
+  """Parses --name (the default), --noname (0) and --name=NUMBER."""
+
+  def __init__(self, default):
+    super().__init__()
+    self._default = default
+
+  def parse(self, argument):
+    if argument in ('true', 'false'):  # absl's words for a flag without value
+      return self._default if argument == 'true' else 0
+    return int(argument)

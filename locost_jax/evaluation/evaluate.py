@@ -6,6 +6,7 @@ numbers to compare with.
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -152,14 +153,12 @@ def measure(
         with compiling.describe(shape):
           parts += [entry.sums(model, params, placed) for entry in of_model]
       if of_text:
-        tokens = generated.get(i) if generated else None
-        if tokens is None:
-          with compiling.describe(shape):
-            tokens = _generate(
-                model, params, batch, len(info['id']), vocabulary, config, mesh
-            )
-          if generated:
-            generated.add(tokens)
+        real = len(info['id'])
+        write = functools.partial(
+            _generate, model, params, batch, real, vocabulary, config, mesh
+        )
+        with compiling.describe(shape):
+          tokens = generated.get(i, write) if generated else write()
         keep = _writes_sentinels(config)
         rows += _rows(batch, info, tokens, vocabulary, common, keep)
   measured = metric_lib.means(parts)

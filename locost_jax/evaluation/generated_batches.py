@@ -47,23 +47,23 @@ class GeneratedBatches:
     except OSError as error:
       self._give_up(error)
 
-  def get(self, number):
-    """Returns the tokens of a batch, a list of lists; None: not generated."""
-    return self._found[number] if number < len(self._found) else None
-
-  def add(self, tokens):
-    """Stores the tokens of the next batch; a write error is only logged.
+  def get(self, number, generate):
+    """Returns the tokens of a batch, a list of lists.
 
     Args:
-      tokens: list of lists of ids.
+      generate: makes them, if they are not stored; then they are. A write error
+        is only logged.
     """
-    if self._file is None:
-      return
-    try:
-      self._file.write(json.dumps({'tokens': tokens}) + '\n')
-      self._file.flush()
-    except OSError as error:
-      self._give_up(error)
+    if number < len(self._found):
+      return self._found[number]
+    tokens = generate()
+    if self._file is not None:
+      try:
+        self._file.write(json.dumps({'tokens': tokens}) + '\n')
+        self._file.flush()
+      except OSError as error:
+        self._give_up(error)
+    return tokens
 
   def remove(self):
     """Removes the file, when the results are complete."""

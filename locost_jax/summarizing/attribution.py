@@ -26,14 +26,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from locost_jax.summarizing import batching
 from locost_jax.summarizing import copied_words
 from locost_jax.summarizing import passages as passages_lib
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import selected_tokens
 from locost_jax.summarizing import texts
 from locost_jax.summarizing import written_tokens
-from locost_jax.vocabularies.vocabulary import surround
 
 
 class PageWeights(NamedTuple):
@@ -146,21 +144,14 @@ def token_pages(summarizer, pages, tokens, memory=None):
 
 def read_again(summarizer, pages):
   """Encodes the ids of a document; returns the output of `encode`."""
-  inputs, mask = batching.pad(
+  inputs, mask = reading.pad(
       [pages],
-      batching.padded_shape(
+      reading.padded_shape(
           summarizer.config, pages, summarizer.pages is not None
       ),
       summarizer.settings.pad_id,
   )
   return summarizer.memory(inputs, mask)
-
-
-def summary_tokens(summarizer, summary):
-  """Returns the ids of a summary given as text, without the start token."""
-  vocabulary = summarizer.vocabulary
-  tokens = surround(vocabulary, vocabulary.encode(summary))
-  return tokens[1:] if summarizer.settings.start == 'bos' else tokens
 
 
 def _targets_in(summarizer, tokens):
@@ -178,7 +169,7 @@ def attribute(
 
   Args:
     tokens: ids of the summary as generated, without start; or of
-      `summary_tokens`.
+      `reading.summary_tokens`.
     max_input_length: the limit the document was read with; None: no limit.
     memory: output of the model's `encode`; None: the text is encoded again.
 

@@ -9,7 +9,6 @@ from locost_jax.errors import InputError
 from locost_jax.generation import generate
 from locost_jax.models import low_memory_encoder
 from locost_jax.ops import long_attention
-from locost_jax.summarizing import batching
 from locost_jax.summarizing import reading
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
@@ -27,10 +26,10 @@ def needed_bytes(model, params, batch, shape, settings):
   """Estimates the bytes that summarising a batch takes.
 
   Args:
-    params: its parameters, or their shapes.
+    params: or their shapes.
     batch: number of documents.
-    shape: padded shape of each document, see `batching`.
-    settings: dict with num_beams and max_length.
+    shape: padded shape of each document, see `reading`.
+    settings: `decode_settings.Settings`.
 
   Returns:
     {part: bytes}; `peak_of` adds them up.
@@ -39,8 +38,8 @@ def needed_bytes(model, params, batch, shape, settings):
   *pages, length = shape
   texts = batch * math.prod(pages)
   copies, seen = c.decoder_rows(math.prod(pages), length)
-  rows, width = batch * settings['num_beams'], c.num_heads * c.d_kv
-  own = 2 * copies * rows * settings['max_length'] * width
+  rows, width = batch * settings.num_beams, c.num_heads * c.d_kv
+  own = 2 * copies * rows * settings.max_length * width
   own *= c.num_decoder_layers + 1  # a step reads one layer at a time out of all
   attended = texts * length
   if seen >= long_attention.ABSORBED:
@@ -78,20 +77,13 @@ def limiting_flag(summarizer):
 class BatchLimits:
   """The shapes that documents are padded to, and how many share a batch."""
 
-  def __init__(self, summarizer, settings, batch_size=None, available=None):
-    """Stores the limits.
-
-    Args:
-      settings: dict with num_beams and max_length.
-      batch_size: maximum documents in a batch; None: see BATCH_TOKENS.
-      available: bytes that may be used, parameters included; None: no limit.
-    """
-    self._summarizer, self._settings = summarizer, settings
-    self._batch_size, self._available = batch_size, available
+  def __init__(self, summarizer, options):
+    """Keeps `stream.Options`."""
+    self._summarizer, self._options = summarizer, options
 
   def shape_of(self, job):
     """Returns the shape that a tokenised job is padded to."""
-    return batching.padded_shape(
+    return reading.padded_shape(
         self._summarizer.config,
         job.pages,
         bool(self._summarizer.pages),
@@ -100,13 +92,14 @@ class BatchLimits:
 
   def rows(self, shape):
     """Returns how many documents of this shape fit into a batch."""
-    most = self._batch_size or batching.power_of_two_in(
+    available = self._options.available
+    most = self._options.batch_size or reading.power_of_two_in(
         max(1, min(_MOST_ROWS, BATCH_TOKENS // math.prod(shape)))
     )
     while (
         most
-        and self._available is not None
-        and peak_of(self._needs(most, shape)) > self._available
+        and available is not None
+        and peak_of(self._needs(most, shape)) > available
     ):
       most //= 2
     return most
@@ -121,13 +114,13 @@ class BatchLimits:
     fits = [
         number
         for number, other in others
-        if peak_of(self._needs(1, other)) <= self._available
+        if peak_of(self._needs(1, other)) <= self._options.available
     ]
     way_out = f'--{flag}={max(fits)} fits' if fits else f'no {flag} fits'
     return InputError(
         f'{job.document.id}: {job.kept} tokens need about '
         f'{memory.format_bytes(peak_of(parts))} ({shown}), but '
-        f'{memory.format_bytes(self._available)} are available: {way_out}'
+        f'{memory.format_bytes(self._options.available)} are available: {way_out}'
     )
 
   def _smaller(self, shape):
@@ -151,10 +144,5 @@ class BatchLimits:
     ]
 
   def _needs(self, batch, shape):
-    return needed_bytes(
-        self._summarizer.model,
-        self._summarizer.params,
-        batch,
-        shape,
-        self._settings,
-    )
+    model, params = self._summarizer.model, self._summarizer.params
+    return needed_bytes(model, params, batch, shape, self._options.settings)

@@ -21,7 +21,7 @@ memory is taken.
 import gzip
 import os
 import sys
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from locost_jax import files
 from locost_jax.data import pages
@@ -37,7 +37,6 @@ from locost_jax.documents import subtitles
 from locost_jax.documents.places import Placed
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
-from locost_jax.summarizing import questions
 from locost_jax.summarizing import texts
 
 _ROWS = ('.jsonl', '.jsonl.gz')
@@ -53,45 +52,49 @@ class Note(str):
   """A line about a document that is read all the same."""
 
 
-class Document(NamedTuple):
-  """A text, what to call it and where it came from."""
+class Fields(NamedTuple):
+  """Fields of JSONL rows."""
 
-  id: str
-  text: str
-  source: str  # the file's path as given, '-' for standard input
-  as_read: Any = None  # what a Summarizer reads, see `texts`; None: the text
-  references: tuple = ()  # ((`reference` or `references`, its value),) of a row
-  places: tuple = ()  # of `documents.places`: pages, headings, times
-  queries: tuple = ()  # of its row
-  query: str = ''  # the question that is asked
+  document: str = 'document'
+  reference: str | None = None  # the right summary, or a list of all
+  query: str = 'query'  # a question about the document
 
 
-def read(
-    names,
-    input_field='document',
-    report=print,
-    most=None,
-    held=None,
-    reference_field=None,
-    query_field='query',
-):
+def read(path: str | os.PathLike) -> list[str]:
+  """Reads the texts of documents as the summarize command does.
+
+  Args:
+    path: a text, Markdown, web page, EPUB, PDF, Word document, subtitles, JSON
+      Lines, or a directory of such files.
+
+  Returns:
+    A list of str, a text per document.
+
+  Raises:
+    InputError: a file that cannot be read, is empty or is of another kind.
+  """
+  lines = []
+  found, failures = read_all([os.fspath(path)], report=lines.append)
+  if failures:
+    errors = [line for line in lines if line.startswith('error: ')]
+    raise InputError(errors[0].removeprefix('error: '))
+  return [document.text for document in found]
+
+
+def read_all(names, fields=Fields(), report=print, most=None, held=None):
   """Reads all documents.
 
   Args:
     names: files, directories or '-'.
-    input_field: of JSONL rows: where the document is.
     report: called with a line for each document that cannot be read, and for
       files of a directory that were passed over.
     most: bytes of a document, also of what a file unpacks to; None: an eighth
       of the free memory, at most 1 GiB.
     held: characters of all documents; None: half of the free memory.
-    reference_field: of JSONL rows: where the right summary is, or the list of
-      all that count as right; None: it is not read.
-    query_field: of JSONL rows: where a question about the document is.
 
   Returns:
-    (list of Document in the order of their names, number that could not be
-    read).
+    (list of `texts.Document` in the order of their names, number that could not
+    be read).
   """
   free = memory.free_host_bytes()
   if most is None:
@@ -100,19 +103,18 @@ def read(
     held = int(free * _PART_OF_ALL)
   documents, failures = [], 0
   for path in _paths(names, report):
-    fields = input_field, reference_field, query_field
     for found in _read_safely(path, fields, most):
       if isinstance(found, Note):
         report(str(found))
         continue
-      if isinstance(found, Document) and held is not None:
+      if isinstance(found, texts.Document) and held is not None:
         held -= len(found.text)
         if held < 0:
           found = InputError(
               f'{found.id}: all documents together take more than memory '
               'holds; summarise the rest in another call'
           )
-      if isinstance(found, Document):
+      if isinstance(found, texts.Document):
         documents.append(found)
         continue
       failures += 1
@@ -201,32 +203,20 @@ def _read_file(path, where, fields, most):
     for count, (number, line) in enumerate(
         sources.read_lines(path, most), start=1
     ):
-      yield _read_row(path, number, line, *fields)
+      yield _read_row(path, number, line, fields)
     if not count:
       raise InputError(f'{path}: holds no document')
     return
   data = _read_bytes(path, where, most)
   kind = os.path.splitext(lower.removesuffix('.gz'))[1]
-  found = READERS.get(kind, _read_text)(data, where, most)
+  if kind in READERS:
+    found = READERS[kind](data, where, most)
+  else:
+    found = Placed(markup.decode(data, where))
   if not found.text.strip():
     raise InputError(f'{where}: an empty document')
   yield from map(Note, found.notes)
-  yield Document(path, found.text, path, places=found.places)
-
-
-def _read_text(data, where, most):
-  del most
-  return Placed(markup.decode(data, where))
-
-
-def _read_markdown(data, where, most):
-  del most
-  return markdown.read(markup.decode(data, where))
-
-
-def _read_subtitles(data, where, most):
-  del most
-  return subtitles.read(markup.decode(data, where), where)
+  yield texts.Document(path, found.text, path, places=found.places)
 
 
 def _read_srt(data, where, most):
@@ -240,29 +230,25 @@ def _read_srt(data, where, most):
     return subtitles.read(text, where)._replace(notes=(note,))
 
 
+def _placed(text, headings):
+  return Placed(text, tuple(places.of_heading(*one) for one in headings))
+
+
 def _read_html(data, where, most):
   del most
   return _placed(*markup.html_headings(data, where))
 
 
-def _read_epub(data, where, most):
-  return _placed(*epub.read_headings(data, where, most))
-
-
-def _placed(text, headings):
-  return Placed(text, tuple(places.of_heading(*one) for one in headings))
-
-
 # Ending -> a reader: (bytes, name in errors, most bytes) -> Placed.
 READERS = {
-    '.md': _read_markdown,
-    '.html': _read_html,
-    '.htm': _read_html,
-    '.xhtml': _read_html,
-    '.epub': _read_epub,
+    '.md': lambda data, where, _: markdown.read(markup.decode(data, where)),
+    **dict.fromkeys(('.html', '.htm', '.xhtml'), _read_html),
+    '.epub': lambda *given: _placed(*epub.read_headings(*given)),
     '.pdf': pdf.read,
     '.docx': docx.read,
-    '.vtt': _read_subtitles,
+    '.vtt': lambda data, where, _: subtitles.read(
+        markup.decode(data, where), where
+    ),
     '.srt': _read_srt,
 }
 _PACKED = ('.epub', '.pdf', '.docx')  # compressed by themselves
@@ -274,7 +260,7 @@ READABLE = (
 )
 
 
-def _read_row(path, number, line, input_field, reference_field, query_field):
+def _read_row(path, number, line, fields):
   """Returns the Document of a row of JSONL, or an InputError."""
   where = f'{path}:{number}'
   try:
@@ -283,18 +269,18 @@ def _read_row(path, number, line, input_field, reference_field, query_field):
     parts = {
         field: row[field] for field in pages.FIELDS.values() if row.get(field)
     }
-    if input_field in row or not parts:
-      row = sources.parse_row(path, number, line, (input_field,))
-      parts['document'] = row[input_field]
+    if fields.document in row or not parts:
+      row = sources.parse_row(path, number, line, (fields.document,))
+      parts['document'] = row[fields.document]
     text = texts.text_of(parts).text
-    references = _references(where, row, reference_field)
-    queries = questions.of_row(where, row, query_field)
+    references = _references(where, row, fields.reference)
+    queries = questions_of(where, row, fields.query)
   except InputError as error:
     return error
   if not text.strip():
     return InputError(f'{where}: an empty document')
   name = str(row['id']) if 'id' in row else where
-  return Document(
+  return texts.Document(
       name,
       text,
       path,
@@ -305,7 +291,7 @@ def _read_row(path, number, line, input_field, reference_field, query_field):
 
 
 def _references(where, row, field):
-  """Returns what a row says is right, see `Document.references`."""
+  """Returns what a row says is right, see `texts.Document`."""
   if field is None:
     return ()
   found = row.get(field)
@@ -323,6 +309,26 @@ def _references(where, row, field):
       f'{where}: field {field!r} (--reference_field) must be a string, or a '
       'list of strings'
   )
+
+
+def questions_of(where, row, field):
+  """Returns the questions of a row: of its query field, or of `queries`."""
+  one, several = row.get(field), row.get('queries')
+  if one is not None and several is not None:
+    raise InputError(
+        f"{where}: has the fields {field!r} and 'queries'; expected one of them"
+    )
+  found = [] if one is None else [one]
+  if several is not None:
+    found = several
+  if not isinstance(found, list) or not all(
+      isinstance(query, str) for query in found
+  ):
+    raise InputError(
+        f'{where}: expected a text in {field!r}, or a list of texts in '
+        "'queries'"
+    )
+  return tuple(query.strip() for query in found if query.strip())
 
 
 def _read_bytes(path, where, most):
@@ -343,3 +349,59 @@ def _read_bytes(path, where, most):
         '(--max_document_bytes)'
     )
   return data
+
+
+def ask(documents, queries, trained, anyway, report):
+  """Returns the documents with their questions, one Document for each.
+
+  A question stands in front of the document, or of its pages, as in training. A
+  document with several questions is read once for each.
+
+  Args:
+    queries: of --query; asked of every document.
+    trained: whether the model was trained with queries; None: unknown.
+    anyway: whether to ask a model that was not.
+    report: called with a line for the user.
+
+  Raises:
+    InputError: --query with a model that was trained without queries, or with
+      a row that has a query of its own.
+  """
+  own = sum(bool(document.queries) for document in documents)
+  if queries and own:
+    raise InputError(
+        f'--query: {own} of the rows have a query of their own; expected '
+        '--query or these'
+    )
+  if trained is False and queries and not anyway:
+    raise InputError(
+        '--query: this model was trained without queries; --ask_anyway asks it '
+        'all the same'
+    )
+  asks = anyway or trained is not False
+  if own and not asks:
+    report(
+        f'the queries of {own} rows are not read: this model was trained '
+        'without queries; --ask_anyway asks it all the same'
+    )
+  asked = []
+  for document in documents:
+    found = (queries or document.queries) if asks else ()
+    asked += [
+        document._replace(query=query.strip()) for query in found or ('',)
+    ]
+  more = len(asked) - len(documents)
+  if more:
+    report(
+        f'{len(asked):,} questions about {len(documents):,} '
+        f'document{"" if len(documents) == 1 else "s"}: a document is read '
+        'again for each question'
+    )
+  without = [document.id for document in asked if not document.query]
+  if trained and without:
+    report(
+        f'{visible(without[0])}'
+        + (f' and {len(without) - 1} more' if without[1:] else '')
+        + ': no question, but this model was trained with queries; --query asks'
+    )
+  return asked

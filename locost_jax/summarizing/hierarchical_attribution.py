@@ -2,7 +2,7 @@
 
 The last summary attended to the summaries of a level, these to the summaries
 below them, those of the first level to the passages of the document
-(`hierarchical`). The attention is followed through all levels:
+(`parts`). The attention is followed through all levels:
 
   M_1[s, p] = a_1[s, p]                    sentence s of level 1, passage p
   M_k[s, p] = sum_r a_k[s, r] M_k-1[r, p]  r: the sentences of level k - 1
@@ -62,7 +62,7 @@ def attribute(summarizer, text, levels, progress=None, places=()):
   """Finds the passages of a document that a summary of summaries goes back to.
 
   Args:
-    levels: for each level a list of `hierarchical.Part`; the last has one part.
+    levels: for each level a list of `parts.Part`; the last has one part.
     progress: None, or called as progress('page', parts done, parts).
 
   Returns:
@@ -113,7 +113,7 @@ def _read_level(summarizer, parts, segments, on_part):
   """Returns the _Read of each part of a level.
 
   Args:
-    parts: list of `hierarchical.Part`.
+    parts: list of `parts.Part`.
     segments: int [S], the letter of the level at which each segment begins.
     on_part: called before each part.
   """

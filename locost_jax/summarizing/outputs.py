@@ -4,6 +4,7 @@ An existing file is replaced only with --overwrite and only if it is a regular
 file. A document is never replaced.
 """
 
+import contextlib
 import os
 import sys
 
@@ -25,25 +26,26 @@ def page_paths(path, total):
   return pages if total == 1 else [*pages, path]
 
 
-def check(output, report, overwrite, keeps_rows, inputs, total):
+def check(paths, overwrite, keeps_rows, inputs, total):
   """Raises an InputError if writing would replace a file that must stay.
 
   Args:
-    output: FILE of the summaries, or None.
-    report: FILE of the report, or None.
+    paths: {'output': FILE of the summaries or None, 'report': likewise}.
     overwrite: whether existing files may be replaced.
-    keeps_rows: whether existing rows of `output` stay (`results` checks them).
+    keeps_rows: whether existing rows of the output stay (`results` checks them).
     inputs: paths of the documents, '-' for standard input.
+    total: number of documents.
   """
   documents = _identities(inputs)
-  of_output = [output, partial_path(output)] if output else []
-  of_report = page_paths(report, total) if report else []
-  for flag, name, paths in (
-      ('output', output, of_output),
-      ('report', report, of_report),
-  ):
-    for path in paths:
-      where = f'--{flag}={name}' if path == name else f'--{flag}={name}: {path}'
+  output, report = paths['output'], paths['report']
+  written = {
+      'output': [output, partial_path(output)] if output else [],
+      'report': page_paths(report, total) if report else [],
+  }
+  for flag, own in written.items():
+    for path in own:
+      where = f'--{flag}={paths[flag]}'
+      where += '' if path == paths[flag] else f': {path}'
       files.check_regular(path, where)
       identity = _identity(path)
       if identity in documents:
@@ -51,19 +53,19 @@ def check(output, report, overwrite, keeps_rows, inputs, total):
             f'{where}: is the document {documents[identity]}; expected another '
             'file'
         )
-  names = {os.path.realpath(path): path for path in of_output}
-  for path in of_report:
-    if os.path.realpath(path) in names:
-      raise InputError(
-          f'--report={report}: is the file of --output, {output}; expected '
-          'another'
-      )
-  if not overwrite:
-    replaced = [] if keeps_rows or not output else [(output, 'output')]
-    if not output:  # with --output, a repeated call rewrites its own pages
-      replaced += [(path, 'report') for path in of_report]
-    for path, flag in replaced:
-      refuse_existing(path, flag)
+  names = set(map(os.path.realpath, written['output']))
+  if names & set(map(os.path.realpath, written['report'])):
+    raise InputError(
+        f'--report={report}: is the file of --output, {output}; expected '
+        'another'
+    )
+  if overwrite:
+    return
+  if output and not keeps_rows:
+    refuse_existing(output, 'output')
+  if not output:  # with --output, a repeated call rewrites its own pages
+    for path in written['report']:
+      refuse_existing(path, 'report')
 
 
 def refuse_existing(path, flag):
@@ -82,12 +84,10 @@ def partial_path(output):
 
 def _identities(inputs):
   """Returns {identity: name} of the documents."""
-  found = {}
-  for path in inputs:
-    if path != '-':
-      found[_identity(path)] = path
-    elif sys.stdin is not None:
-      found[_identity_of_stream(sys.stdin)] = 'on standard input'
+  found = {_identity(path): path for path in inputs if path != '-'}
+  if '-' in inputs and sys.stdin is not None:
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+      found[_identity(sys.stdin.fileno())] = 'on standard input'
   found.pop(None, None)
   return found
 
@@ -99,10 +99,3 @@ def _identity(path):
   except (OSError, ValueError):
     return None
   return status.st_dev, status.st_ino
-
-
-def _identity_of_stream(stream):
-  try:
-    return _identity(stream.fileno())
-  except (OSError, ValueError, AttributeError):  # no file behind it
-    return None

@@ -37,7 +37,7 @@ def describe_row(row):
   """Returns {name: value} of one summary: time and tokens.
 
   Args:
-    row: of `summaries.summarize`, or of an earlier call's output file.
+    row: of `stream.stream`, or of an earlier call's output file.
   """
   batch = row['documents_in_batch']
   share = f', its share of a batch of {batch} documents' if batch > 1 else ''

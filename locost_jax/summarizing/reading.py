@@ -10,6 +10,9 @@ max_input_length counts its tokens without the bos and eos of chunks.
 Pages change only white space. The n-th non-space character of the pages is
 therefore the n-th of the text, and a token's place in a page gives its place in
 the text.
+
+The padded shape of a document is (L,), or (P, L) if the model reads pages: P
+pages, each padded to L tokens. Documents of one shape share a batch.
 """
 
 import dataclasses
@@ -19,9 +22,9 @@ from typing import NamedTuple
 import numpy as np
 
 from locost_jax import models
+from locost_jax.data import buckets
 from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
-from locost_jax.summarizing import batching
 from locost_jax.summarizing import texts
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
@@ -29,20 +32,16 @@ from locost_jax.vocabularies import vocabulary as vocabulary_lib
 _LEAST = {'num_pages': 1, 'page_length': 3, 'document_length': 0}
 # Fields that limit the text of a document with P pages, not of chunks.
 _NOT_OF_CHUNKS = 'num_pages', 'document_length'
+# Above this number of tokens, `bucket_length` takes smaller steps.
+LONG = 1 << 17
 
 
 class Read(NamedTuple):
-  """The tokens of a document.
+  """The tokens of a document."""
 
-  Attributes:
-    pages: lists of ids, with bos and eos; one list if the model reads no pages.
-    tokens: number of the document's tokens, with bos and eos of the read part.
-    dropped: number of parts beyond the maximum, which are not read.
-  """
-
-  pages: list
-  tokens: int
-  dropped: int = 0
+  pages: list  # of lists of ids, with bos and eos; one if there are no pages
+  tokens: int  # of the whole document, with bos and eos of the read part
+  dropped: int = 0  # parts beyond the maximum, which are not read
 
 
 def choose_pages(config, stored, given):
@@ -128,38 +127,32 @@ def read(vocabulary, text, pages=None, max_input_length=None):
       limit. Always None with P pages.
   """
   if pages is None:
-    ids = vocabulary.encode(_front(text) + text.text)
+    ids = vocabulary.encode(front_of(text) + text.text)
     ids = vocabulary_lib.surround(vocabulary, ids)
-    return Read([batching.truncate(ids, max_input_length)], len(ids))
-  if reads_chunks(pages):
+    return Read([truncate(ids, max_input_length)], len(ids))
+  is_chunks, most, unread = reads_chunks(pages), 0, ()
+  if is_chunks:
     parts, most = _chunk_texts(text, pages), max_input_length or sys.maxsize
-    made = pages_lib.tokenise(
-        parts,
-        text.query,
-        pages.pages,
-        pages.page_length,
-        most,
-        vocabulary,
-        query_in=_query_in(pages),
-    )
-    cut = 0
-    if max_input_length is not None:  # otherwise nothing was cut
-      lengths = [len(vocabulary.encode(part)) for part in parts]
-      cut = pages_lib.count_cut(lengths, (), pages.pages, 0, most)
-    return Read(made, sum(map(len, made)) + cut)
-  parts, unread = _page_texts(vocabulary, text, pages)
+  else:
+    parts, unread = _page_texts(vocabulary, text, pages)
   made = pages_lib.tokenise(
       parts,
       text.query,
       pages.pages,
       pages.page_length,
-      0,
+      most,
       vocabulary,
-      pages.empty_page,
+      '.' if is_chunks else pages.empty_page,
       _query_in(pages),
   )
+  if is_chunks and max_input_length is None:  # nothing was cut
+    return Read(made, sum(map(len, made)))
   lengths = [len(vocabulary.encode(part)) for part in (*parts, *unread)]
-  fronts = _fronts(vocabulary, text, pages, made)
+  if is_chunks:
+    cut = pages_lib.count_cut(lengths, (), pages.pages, 0, most)
+    return Read(made, sum(map(len, made)) + cut)
+  fronts = pages_lib.fronts(made, *_two_fronts(vocabulary, text, pages))
+  fronts = [len(ids) for ids in fronts]
   cut = pages_lib.count_cut(lengths, fronts, pages.pages, pages.page_length, 0)
   made = [page for page in made if page]
   made = made or [vocabulary_lib.surround(vocabulary, [])]
@@ -175,17 +168,14 @@ def places(vocabulary, text, pages=None, max_input_length=None):
     and in a page without letters.
   """
   if pages is None:
-    query = _front(text)
+    query = front_of(text)
     _, ends = vocabulary.encode_with_ends(query + text.text)
     ends = [max(end - len(query), 0) or -1 for end in ends]
     front = len(vocabulary_lib.surround(vocabulary, [])) - 1
     if max_input_length is not None:
       ends = ends[: max_input_length - front - 1]
     return [_with_marks(ends, front)]
-  front, later = (
-      len(pages_lib.front_of(query, vocabulary))
-      for query in (text.query, text.query if _in_every(pages) else '')
-  )
+  front, later = map(len, _two_fronts(vocabulary, text, pages))
   first, room = (pages.page_length - marks - 1 for marks in (front, later))
   if reads_chunks(pages):
     ends = _ends_in_text(vocabulary, text.text, _chunk_texts(text, pages))
@@ -207,7 +197,14 @@ def places(vocabulary, text, pages=None, max_input_length=None):
   return found or [_with_marks([], front)]
 
 
-def _front(text):
+def summary_tokens(summarizer, summary):
+  """Returns the ids of a summary given as text, without the start token."""
+  vocabulary = summarizer.vocabulary
+  tokens = vocabulary_lib.surround(vocabulary, vocabulary.encode(summary))
+  return tokens[1:] if summarizer.settings.start == 'bos' else tokens
+
+
+def front_of(text):
   """The characters in front of a document of one sequence, as in training."""
   return f'{text.query}\n\n' if text.query else ''
 
@@ -216,15 +213,10 @@ def _query_in(pages):
   return pages.query_in or 'every'
 
 
-def _in_every(pages):
-  return _query_in(pages) == 'every'
-
-
-def _fronts(vocabulary, text, pages, made):
-  """The numbers of tokens in front of each page, its bos included."""
-  front = pages_lib.front_of(text.query, vocabulary)
-  later = front if _in_every(pages) else pages_lib.front_of('', vocabulary)
-  return [len(ids) for ids in pages_lib.fronts(made, front, later)]
+def _two_fronts(vocabulary, text, pages):
+  """The tokens in front of the first page and of later ones, bos included."""
+  later = text.query if _query_in(pages) == 'every' else ''
+  return [pages_lib.front_of(x, vocabulary) for x in (text.query, later)]
 
 
 def _ends_in_text(vocabulary, text, parts, empty_page=''):
@@ -267,3 +259,91 @@ def _page_texts(vocabulary, text, pages):
   first = pages_lib.first_tokens(text.text, pages.document_length, vocabulary)
   rest = text.text[len(first) :]
   return pages_lib.spatial(first, P), (rest,) if rest else ()
+
+
+# --- Batches of documents ---
+
+
+def bucket_length(length):
+  """Returns the padded length of inputs of this length: 2^k or 1.5 * 2^k.
+
+  Above LONG, a multiple of 2^k / 8: there, reading takes far longer than
+  compiling.
+  """
+  if length > LONG:
+    eighth = 1 << ((length - 1).bit_length() - 4)
+    return -(-length // eighth) * eighth
+  lengths = buckets.bucket_lengths(max(2 * length, buckets.SMALLEST))
+  return int(lengths[np.searchsorted(lengths, length)])
+
+
+def padded_length(config, length, least=1):
+  """Returns the padded length of inputs of this length.
+
+  With the release's convolution, whose results depend on the length, inputs are
+  not padded. Inputs shorter than `least` are padded like inputs of this length.
+  """
+  if getattr(config, 'convolution', 'exact') != 'exact':
+    return length
+  most = models.max_positions(config)
+  padded = bucket_length(max(length, least))
+  return padded if most is None else min(padded, most)
+
+
+def padded_shape(config, pages, paged, least=1):
+  """Returns the shape that a document is padded to.
+
+  Args:
+    pages: lists of ids, of `Read`.
+    paged: whether the model reads pages.
+  """
+  length = padded_length(config, max(map(len, pages)), least)
+  return (len(pages), length) if paged else (length,)
+
+
+def pad(documents, shape, pad_id):
+  """Pads documents, each `Read.pages`, to the shape of `padded_shape`.
+
+  Returns:
+    (int32 ids [B, L] or [B, P, L], their mask).
+  """
+  inputs = np.full((len(documents), *shape), pad_id, np.int32)
+  mask = np.zeros(inputs.shape, bool)
+  for row, keep, pages in zip(inputs, mask, documents):
+    for p, ids in enumerate(pages):
+      row.reshape(-1, shape[-1])[p, : len(ids)] = ids
+      keep.reshape(-1, shape[-1])[p, : len(ids)] = True
+  return inputs, mask
+
+
+def power_of_two_in(number):
+  """Returns the largest power of two up to `number`."""
+  return 2 ** (int(number).bit_length() - 1)
+
+
+def truncate(ids, most):
+  """Returns at most `most` (None: all) of a document's ids, eos last."""
+  if most is None or len(ids) <= most:
+    return ids
+  return ids[: most - 1] + ids[-1:]
+
+
+def make_batches(documents, shape_of, rows):
+  """Groups documents of one shape; the first documents are read first.
+
+  Args:
+    documents: list of any type, in the desired order of the summaries.
+    shape_of: document -> the shape it is padded to.
+    rows: shape -> maximum documents in a batch; 0 counts as 1.
+
+  Returns:
+    List of (shape, list of documents).
+  """
+  groups, batches = {}, []
+  for document in documents:
+    shape = shape_of(document)
+    if shape not in groups or len(groups[shape]) == max(rows(shape), 1):
+      groups[shape] = []
+      batches.append((shape, groups[shape]))
+    groups[shape].append(document)
+  return batches

@@ -7,14 +7,13 @@ computes only the missing ones. FILE.partial has rows of JSON in the order they
 finished; FILE has them in the order of the documents, as JSON or as text.
 """
 
-import fcntl
 import json
 import os
 
+from locost_jax import files
 from locost_jax.data import sources
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
-from locost_jax.files import write
 from locost_jax.summarizing import outputs
 
 _FIELDS = ('id', 'prediction', 'sha256')
@@ -87,19 +86,14 @@ class Results:
     Raises:
       InputError: it cannot be written; the rows stay in FILE.partial.
     """
-    names = {key[:2] for key in keys}
-    others = (
-        [row for key, row in self._rows.items() if key[:2] not in names]
-        if self._as_json
-        else []
-    )
+    names, others = {key[:2] for key in keys}, []
+    if self._as_json:
+      others = [row for key, row in self._rows.items() if key[:2] not in names]
     rows = others + [self._rows[key] for key in keys if key in self._rows]
-    text = ''.join(
-        (json_line(row) if self._as_json else text_line(row)) + '\n'
-        for row in rows
-    )
+    line_of = json_line if self._as_json else text_line
+    text = ''.join(line_of(row) + '\n' for row in rows)
     try:
-      write(self._path, text)
+      files.write(self._path, text)
     except OSError as error:
       raise InputError(
           f'{self._path}: {disk_error(error)}; the summaries are in '
@@ -156,30 +150,13 @@ class Results:
 
 
 def _open_locked(path):
-  """Opens a file for appending and locks it against other processes.
-
-  Raises:
-    InputError: it cannot be opened, or another process has it.
-  """
-  while True:
-    try:
-      file = open(path, 'a+b', buffering=0)
-      file.seek(0)
-    except OSError as error:
-      raise InputError(f'{path}: cannot be written: {error.strerror}') from None
-    try:
-      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-      file.close()
-      if not isinstance(error, BlockingIOError):
-        raise InputError(
-            f'{path}: cannot be locked: {error.strerror}'
-        ) from None
-      raise InputError(f'{path}: another process is writing it') from None
-    # The former holder of the lock may have removed the file.
-    if os.fstat(file.fileno()).st_nlink:
-      return file
-    file.close()
+  """Opens a file for appending and locks it against other processes."""
+  try:
+    return files.open_locked(path)
+  except BlockingIOError:
+    raise InputError(f'{path}: another process is writing it') from None
+  except OSError as error:
+    raise InputError(f'{path}: cannot be written: {error.strerror}') from None
 
 
 def _key(row):

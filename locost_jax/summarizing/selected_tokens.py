@@ -18,29 +18,18 @@ COLUMNS = 240  # at most
 
 
 class Selection(NamedTuple):
-  """The selected tokens of a document.
+  """The selected tokens of a document."""
 
-  Attributes:
-    selected: tokens of the text that were selected.
-    total: tokens of the text.
-    spans: (start, end) in the text of the selected tokens, in order; adjacent
-      tokens form one span.
-    columns: float [columns], the share of each that was selected.
-    mass: float [columns], the part of the summary's attention on each.
-    front: the part of the attention on the vector in front; None: this model
-      has none.
-    marks: the part of the attention on marks and padding.
-    passages: int [columns], the passage that each begins in.
-  """
-
-  selected: int
-  total: int
+  selected: int  # tokens of the text that were selected
+  total: int  # tokens of the text
+  # (start, end) in the text of the selected tokens, in order; adjacent tokens
+  # form one span.
   spans: list
-  columns: Any
-  mass: Any
-  front: Any
-  marks: float
-  passages: Any
+  columns: Any  # float [columns], the share of each that was selected
+  mass: Any  # float [columns], the part of the summary's attention on each
+  front: Any  # its part on the vector in front; None: this model has none
+  marks: float  # its part on marks and padding
+  passages: Any  # int [columns], the passage that each begins in
 
 
 def selects(config):
@@ -52,7 +41,6 @@ def is_text(summarizer, pages):
   """Returns which ids of a document are tokens of its text.
 
   Args:
-    summarizer: of `locost_jax.load`, whose model selects tokens.
     pages: the document's ids, marks included: a list of arrays, one where the
       model reads no chunks.
 

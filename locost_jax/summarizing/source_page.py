@@ -58,7 +58,7 @@ def write(
     path: of the report; with several documents the path of the index, with
       the pages next to it (`outputs.page_path`).
     tokens: ids of its summary as generated, without start. (For a summary
-      known only as text: `attribution.summary_tokens`.)
+      known only as text: `reading.summary_tokens`.)
     settings: {name: value}, shown at the foot; None is left out.
     number: which document this is, from 1.
     total: documents of the report.

@@ -42,9 +42,6 @@ def pipeline(task=TASK, model=None, *, batch_size=8, **options):
     batch_size: most documents read at once.
     **options: other options of `locost_jax.load`.
 
-  Returns:
-    A `SummarizationPipeline`.
-
   Raises:
     InputError: another task, no model, or what `load` refuses.
   """
@@ -66,12 +63,7 @@ def pipeline(task=TASK, model=None, *, batch_size=8, **options):
 
 
 class SummarizationPipeline:
-  """Texts -> [{'summary_text': ...}].
-
-  Attributes:
-    summarizer: the Summarizer.
-    batch_size: most documents read at once.
-  """
+  """Texts -> [{'summary_text': ...}]."""
 
   task = TASK
 
@@ -85,7 +77,6 @@ class SummarizationPipeline:
     """Summarises a text or a list of texts.
 
     Args:
-      documents: str, or list of str.
       truncation: whether documents longer than the model reads are cut.
       **options: `max_length`, `min_length` (the start token counts),
         `max_new_tokens`, `min_new_tokens` (it does not), `do_sample`,
@@ -123,7 +114,6 @@ def _translate(options, usual):
   """Options of transformers -> those of `Summarizer.summarize`.
 
   Args:
-    options: dict.
     usual: the method of a model's own settings.
   """
   for name, value in _FORMS.items():
@@ -137,12 +127,14 @@ def _translate(options, usual):
           f'pipeline: has no option {name}{suggest(name, sorted(known))}'
       )
   for name in 'max', 'min':
-    count, with_start = f'{name}_new_tokens', f'{name}_length'
+    count, with_start = (
+        options.pop(f'{name}_new_tokens', None),
+        f'{name}_length',
+    )
     if options.get(with_start) is not None:
       options[with_start] = max(options[with_start] - 1, 0)
-    if options.get(count) is not None:
-      options[with_start] = options[count]
-    options.pop(count, None)
+    if count is not None:
+      options[with_start] = count
   do_sample = options.pop('do_sample', None)
   if do_sample and options.get('num_beams') not in (None, 1):
     raise InputError(

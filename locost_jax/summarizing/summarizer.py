@@ -3,7 +3,7 @@
 `pretrained.load` makes a `Summarizer`. Arrays are NumPy's on both sides.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 import warnings
 
@@ -16,15 +16,29 @@ from locost_jax import models
 from locost_jax.config import decode_settings
 from locost_jax.errors import InputError
 from locost_jax.generation import generate
-from locost_jax.summarizing import batching
-from locost_jax.summarizing import read_texts
+from locost_jax.summarizing import parts
 from locost_jax.summarizing import reading
+from locost_jax.summarizing import stream as stream_lib
 from locost_jax.summarizing import texts
-from locost_jax.summarizing import unknown_script
 
 # A text, or a dict as `texts` describes it.
 Document = str | Mapping | texts.Text
 ArrayLike = numpy.typing.ArrayLike
+
+
+class _Quiet:
+  """The progress of a stream that shows nothing by itself."""
+
+  def __init__(self, show):
+    self.show, self.lines = show or (lambda *_: None), []
+
+  def head(self, *_):
+    """Shows nothing."""
+
+  def note_once(self, key, line):
+    """Keeps a line."""
+    del key
+    self.lines.append(line)
 
 
 class Summarizer:
@@ -119,6 +133,7 @@ class Summarizer:
       input_mask: ArrayLike | None = None,
       *,
       seed: int = 0,
+      settings: decode_settings.Settings | None = None,
       progress: Callable | None = None,
       on_encoded: Callable | None = None,
       **options,
@@ -130,6 +145,7 @@ class Summarizer:
       input_mask: of their shape, true at tokens; None: where inputs are not
         pad.
       seed: of sampling. What is drawn depends on it and on the document only.
+      settings: what `options` change; None: plain greedy search.
       progress, on_encoded: None, or called as in
         `generate.generate_in_steps`.
       **options: options of `decode_settings.Settings`: max_length=512,
@@ -142,58 +158,55 @@ class Summarizer:
     Raises:
       InputError: an unknown option, or values that cannot be.
     """
-    plain = decode_settings.Settings(
-        eos_id=self.settings.eos_id,
-        pad_id=self.settings.pad_id,
-        start_id=self.settings.start_id,
-        banned_ids=self.settings.banned_ids,
-        start=self.settings.start,
-    )
-    settings = self._change(plain, options)
-    return self._generate(
-        inputs,
-        input_mask,
-        settings,
-        seed,
-        progress=progress,
-        on_encoded=on_encoded,
-    )
-
-  def _generate(self, inputs, input_mask, settings, seed, **calls):
-    """Like `generate`; `calls` are arguments of `generate_in_steps`."""
-    inputs, input_mask, seeds = self._prepare(
-        inputs, input_mask, settings, seed
-    )
-    tokens, _ = generate.generate_in_steps(
-        self.model,
-        self.params,
-        inputs,
-        input_mask,
-        settings,
-        seeds,
-        self._kernels.get(inputs.shape[-1]),
-        **calls,
-    )
-    tokens = np.asarray(tokens)
-    used = np.flatnonzero((tokens != settings.pad_id).any(0))
-    return tokens[:, : used.max(initial=-1) + 1]
-
-  def _prepare(self, inputs, input_mask, settings, seed):
-    """Checks everything and pads the length: inputs, their mask, seeds."""
+    if settings is None:
+      own = self.settings
+      settings = decode_settings.Settings(
+          eos_id=own.eos_id,
+          pad_id=own.pad_id,
+          start_id=own.start_id,
+          banned_ids=own.banned_ids,
+          start=own.start,
+      )
+    settings = self._change(settings, options)
     inputs, input_mask = self._check(inputs, input_mask)
     decode_settings.check(settings, self.config.vocab_size)
     models.check_length(self.config, settings.max_length, 'max_length')
-    pad_id = settings.pad_id
     if input_mask is None:
-      input_mask = inputs != pad_id
+      input_mask = inputs != settings.pad_id
     seeds = None
     if decode_settings.method_of(settings) == 'sample':
       seeds = generate.document_seeds(inputs, input_mask, seed)
     length = inputs.shape[-1]
     padding = [(0, 0)] * inputs.ndim
-    padding[-1] = 0, batching.padded_length(self.config, length) - length
-    inputs = np.pad(inputs, padding, constant_values=pad_id)
-    return inputs, np.pad(input_mask, padding), seeds
+    padding[-1] = 0, reading.padded_length(self.config, length) - length
+    tokens, _ = generate.generate_in_steps(
+        self.model,
+        self.params,
+        np.pad(inputs, padding, constant_values=settings.pad_id),
+        np.pad(input_mask, padding),
+        settings,
+        seeds,
+        self._kernels.get(length + padding[-1][1]),
+        progress,
+        on_encoded,
+    )
+    tokens = np.asarray(tokens)
+    used = np.flatnonzero((tokens != settings.pad_id).any(0))
+    return tokens[:, : used.max(initial=-1) + 1]
+
+  def stream(
+      self,
+      jobs: Sequence[stream_lib.Job],
+      options: stream_lib.Options,
+      progress: Any,
+  ) -> Iterator[stream_lib.Done]:
+    """Yields the result for each document as soon as it is finished.
+
+    Args:
+      progress: see `stream_lib.stream`.
+    """
+    make = stream_lib.stream if options.parts is None else parts.stream
+    return make(self, jobs, options, progress)
 
   def summarize(
       self,
@@ -223,47 +236,30 @@ class Summarizer:
       InputError: no vocabulary, an empty text, an unknown option, or values
         that cannot be.
     """
-    self._check_vocabulary()
-    is_one = isinstance(documents, (str, Mapping, texts.Text))
-    documents = [documents] if is_one else documents
-    name = lambda number: 'the text' if is_one else f'texts[{number}]'
-    for number, document in enumerate(documents):
-      read_texts.check_is_text(document, self.pages, name(number))
-    settings = self._change(self.settings, options)
-    read = [self.read(text, max_input_length).pages for text in documents]
-    for number, pages in enumerate(read):
-      self._warn_of_unknown(pages, name(number))
-      models.check_length(
-          self.config,
-          max(map(len, pages)),
-          f'document {number}',
-          '; a max_input_length reads its beginning',
-      )
-    summaries = [''] * len(read)
-    for shape, rows in batching.make_batches(
-        range(len(read)),
-        lambda i: batching.padded_shape(self.config, read[i], bool(self.pages)),
-        lambda _: batch_size,
-    ):
-      inputs, mask = batching.pad(
-          [read[i] for i in rows], shape, settings.pad_id
-      )
-      outputs = self._generate(inputs, mask, settings, seed, progress=progress)
-      for i, tokens in zip(rows, outputs):
-        summaries[i] = self.vocabulary.decode(tokens.tolist())
-    return summaries
-
-  def _check_vocabulary(self):
     if self.vocabulary is None:
       raise InputError(
           'this model was loaded without a vocabulary: its '
           'directory lacks spiece.model or tokenizer.json'
       )
-
-  def _warn_of_unknown(self, pages, name='the text'):
-    line = unknown_script.describe(self.vocabulary, pages)
-    if line:
-      warnings.warn(f'{name}: {line}', stacklevel=3)
+    is_one = isinstance(documents, (str, Mapping, texts.Text))
+    jobs = []
+    for number, document in enumerate([documents] if is_one else documents):
+      name = 'the text' if is_one else f'texts[{number}]'
+      text = texts.check_is_text(document, self.pages, name)
+      jobs.append(
+          stream_lib.Job(number, texts.Document(name, text.text, name, text))
+      )
+    how = stream_lib.Options(
+        self._change(self.settings, options), seed, max_input_length, batch_size
+    )
+    quiet, summaries = _Quiet(progress), [''] * len(jobs)
+    for done in self.stream(jobs, how, quiet):
+      while quiet.lines:
+        warnings.warn(quiet.lines.pop(0), stacklevel=2)
+      if done.error:
+        raise done.error
+      summaries[done.job.number] = done.row['prediction']
+    return summaries
 
   def _change(self, settings, options):
     """`decode_settings.change`, with the ids of what `start` asks for."""

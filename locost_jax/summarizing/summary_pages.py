@@ -7,11 +7,11 @@ import re
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
-from locost_jax.summarizing import attribution
-from locost_jax.summarizing import hierarchical
 from locost_jax.summarizing import hierarchical_attribution
 from locost_jax.summarizing import outputs
 from locost_jax.summarizing import page_origin
+from locost_jax.summarizing import parts
+from locost_jax.summarizing import reading
 from locost_jax.summarizing import source_page
 
 
@@ -46,9 +46,9 @@ class Pages:
     """Writes the page of a document.
 
     Args:
-      job: summaries.Job.
+      job: stream.Job.
       row: its row, with the summary and the time it took.
-      done: summaries.Done; None: an earlier call wrote the summary.
+      done: stream.Done; None: an earlier call wrote the summary.
     """
     if self._path:
       self._progress.head(visible(job.document.id))
@@ -80,14 +80,13 @@ class Pages:
       return
     tokens = done and done.tokens
     if tokens is None:
-      tokens = attribution.summary_tokens(self._summarizer, row['prediction'])
+      tokens = reading.summary_tokens(self._summarizer, row['prediction'])
     if row.get('levels', 1) > 1:
       levels = done and done.levels
       source = hierarchical_attribution.attribute(
           self._summarizer,
           document.text,
-          levels
-          or hierarchical.read_levels(self._summarizer, document.text, row),
+          levels or parts.read_levels(self._summarizer, document.text, row),
           self._progress.show,
           document.places,
       )

@@ -1,17 +1,20 @@
 """The text of a document, and the parts of it that are pages.
 
-A document is a string, or a dict with `query` (a question, optional) and `document`, `sections` (a list of
-{heading, text}) or `documents` (a list of strings). 'discourse' reads sections
-and 'document' documents: the text is then theirs, a blank line between them.
-If these are missing or have no text, `document` is cut as 'spatial' does.
+A document is a string, or a dict with `query` (a question, optional) and
+`document`, `sections` (a list of {heading, text}) or `documents` (a list of
+strings). 'discourse' reads sections and 'document' documents: the text is then
+theirs, a blank line between them. If these are missing or have no text,
+`document` is cut as 'spatial' does.
 """
 
 import dataclasses
+import os
 from typing import Any, NamedTuple
 
 from locost_jax.data import pages as pages_lib
 from locost_jax.data import sources
 from locost_jax.errors import InputError
+from locost_jax.errors import visible
 
 FORMS = pages_lib.FORMS
 LOCALITIES = pages_lib.LOCALITIES
@@ -39,6 +42,19 @@ class Text(NamedTuple):
   query: str = ''  # stands in front of the document, or of its pages
 
 
+class Document(NamedTuple):
+  """A text, what to call it and where it came from."""
+
+  id: str
+  text: str
+  source: str  # the file's path as given, '-' for standard input
+  as_read: Any = None  # what a Summarizer reads, see above; None: the text
+  references: tuple = ()  # ((`reference` or `references`, its value),) of a row
+  places: tuple = ()  # of `documents.places`: pages, headings, times
+  queries: tuple = ()  # of its row
+  query: str = ''  # the question that is asked
+
+
 def field_of(pages):
   """Returns the field whose parts are the pages; None: pages are spatial."""
   return pages and pages_lib.FIELDS.get(pages.pages)
@@ -60,22 +76,15 @@ def text_of(document, pages=None):
   if isinstance(document, str):
     return Text(document)
   _check(document)
-  return _text_of(document, pages)._replace(
-      query=(document.get('query') or '').strip()
-  )
-
-
-def _text_of(document, pages):
-  """The text of a dict, without its query."""
-  of_form = field_of(pages)
+  query, of_form = (document.get('query') or '').strip(), field_of(pages)
   if of_form and pages_lib.has_text(document.get(of_form)):
     parts = _parts(document, pages.pages)
-    return Text(_BETWEEN.join(parts), tuple(parts))
+    return Text(_BETWEEN.join(parts), tuple(parts), query)
   if document.get('document') is not None:
-    return Text(document['document'])
+    return Text(document['document'], query=query)
   for form, field in pages_lib.FIELDS.items():
     if document.get(field):
-      return Text(_BETWEEN.join(_parts(document, form)))
+      return Text(_BETWEEN.join(_parts(document, form)), query=query)
   raise InputError(
       f'a document has the fields {", ".join(map(repr, document)) or "none"}: '
       "expected 'document', 'sections' or 'documents'"
@@ -100,3 +109,21 @@ def _check(document):
 
 def _parts(document, form):
   return pages_lib.pieces(document, form, len(document[pages_lib.FIELDS[form]]))
+
+
+def check_is_text(document, pages, name):
+  """Returns the Text of a document.
+
+  Raises:
+    InputError: an empty text, or the name of a file.
+  """
+  is_short = isinstance(document, str) and len(document) < 1000
+  if is_short and os.path.isfile(document):
+    raise InputError(
+        f'{visible(document)}: is the name of a file; expected a text, such as '
+        f'those of locost_jax.read({document!r})'
+    )
+  text = text_of(document, pages)
+  if not text.text.strip():
+    raise InputError(f'{name} is empty: expected some text')
+  return text

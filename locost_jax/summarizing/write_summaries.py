@@ -1,150 +1,130 @@
-"""Summarises documents and writes the summaries: to stdout or into a file.
+"""Writes the stream of summaries to stdout or into a file.
 
 Progress, one line per document and errors go to stderr. With a report, every
 document also gets a page that shows the sources of its summary.
 """
 
 import contextlib
+import dataclasses
+import hashlib
+import os
+import signal
 import sys
+import threading
 from typing import NamedTuple
 
+import jax
+import numpy as np
+
+import locost_jax
 from locost_jax.command_line.progress import Progress
+from locost_jax.config import decode_settings
+from locost_jax.devices import memory
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
-from locost_jax.summarizing import facts
-from locost_jax.summarizing import hierarchical
-from locost_jax.summarizing import interrupts
-from locost_jax.summarizing import part_by_part
+from locost_jax.models import parameters
+from locost_jax.summarizing import reading
 from locost_jax.summarizing import results
-from locost_jax.summarizing import summaries
-from locost_jax.summarizing import summary_pages
+from locost_jax.summarizing import stream
 from locost_jax.summarizing import texts
+from locost_jax.workdir import checkpoint
 
 
-class Options(NamedTuple):
-  """Where to write which form of summary, and how to compute it."""
+class Where(NamedTuple):
+  """Where to write which form of summary, and the model's name there."""
 
-  checkpoint: str  # directory or name that was loaded
+  checkpoint: str  # directory that was loaded
+  name: str  # of the checkpoint, as the user gave it
   dtype: str
   as_json: bool  # a row of JSON for each document, otherwise a line of text
   output: str | None  # FILE; None: stdout
   overwrite: bool  # replaces FILE
   report: str | None  # FILE.html
-  batch_size: int | None  # maximum documents in a batch
-  available: int | None  # bytes of device memory that may be used
-  parts: part_by_part.Parts | None = None  # read part by part
-  name: str = ''  # of the checkpoint, as the user gave it
 
 
-def write(summarizer, documents, settings, options, unread=0):
+def write(summarizer, documents, options, where, make_pages, unread=0):
   """Summarises the documents and writes the summaries.
 
   Args:
-    settings: dict: the fields of `decode_settings.Settings`, seed, and
-      max_input_length (None: all of a document).
+    documents: list of `texts.Document`.
+    options: `stream.Options`.
+    make_pages: makes the `summary_pages.Pages`.
     unread: number of other documents, which could not be read.
 
   Returns:
     The number of summaries and pages that could not be written.
   """
   progress = Progress()
+  settings = describe_settings(summarizer, options)
   made_with = {}
-  if options.as_json or options.output:
-    made_with = facts.describe_origin(summarizer, settings, options)
+  if where.as_json or where.output:
+    made_with = describe_origin(summarizer, settings, options, where.dtype)
   documents = [_with_text(document, summarizer.pages) for document in documents]
   _report_missing_parts(documents, summarizer.pages, progress)
   jobs = [
-      summaries.Job(number, document, _hash(document))
-      for number, document in enumerate(documents)
+      stream.Job(i, d, hash_text(reading.front_of(d.as_read) + d.text))
+      for i, d in enumerate(documents)
   ]
-  pages = summary_pages.Pages(summarizer, settings, options, jobs, progress)
+  pages = make_pages(summarizer, settings, where, jobs, progress)
+  failed = []
   with contextlib.ExitStack() as stack:
-    target = (
-        _File(jobs, made_with, options, progress)
-        if options.output
-        else _Stdout(jobs, options, progress)
-    )
-    stack.callback(target.close)
-    target.skip_done(pages)
-    stack.enter_context(interrupts.end_at_once(progress, options.output))
-    failed = []
-    for done in _summarize(summarizer, target, settings, progress, options):
+    file, printer, todo = None, _Printer(where.as_json, progress), jobs
+    if where.output:
+      file = results.Results(
+          where.output, made_with, where.as_json, where.overwrite
+      )
+      stack.callback(file.close)
+      todo = _skip_done(file, jobs, where.output, pages, progress)
+    stack.enter_context(end_at_once(progress, where.output))
+    for done in summarizer.stream(todo, options, progress):
       row = None if done.error else {**done.row, **made_with}
-      target.add(done.job.number, row)
+      if file is None:
+        printer.add(done.job.number, row)
+      elif row:
+        file.add(row)
       if done.error:
         failed.append(done.job)
         progress.note(visible(f'error: {done.error}'))
       else:
-        progress.note(visible(facts.describe_done(done, len(jobs))))
+        progress.note(visible(_describe_done(done, len(jobs))))
         pages.add(done.job, row, done)
         done = done._replace(memory=None)  # free it for the next batch
-    target.finish()
-  end = facts.describe_end(jobs, failed, unread, options, pages.write_index())
+    if file and (others := file.finish(list(map(_key, jobs)))):
+      progress.note(
+          f'{where.output}: keeps {others} summaries of documents that were '
+          'not named now'
+      )
+  end = _describe_end(jobs, failed, unread, where, pages.write_index())
   if end:
     progress.note(visible(end))
   return len(failed) + pages.failures
 
 
-def _summarize(summarizer, target, settings, progress, options):
-  """Yields a Done for each document, as `summaries` or `part_by_part`."""
-  arguments = summarizer, target.todo, settings, progress
-  limits = options.batch_size, options.available
-  if options.parts is not None:
-    read = (
-        hierarchical
-        if options.parts.parts == hierarchical.NAME
-        else part_by_part
-    )
-    found = read.summarize(*arguments, options.parts, *limits)
-  else:
-    found = summaries.summarize(
-        *arguments, *limits, keep_memory=bool(options.report)
-    )
-  yield from found
-
-
-def _with_text(document, pages):
-  """Returns a document with the text the model reads."""
-  text = texts.text_of(document.as_read or document.text, pages)
-  if document.query:
-    text = text._replace(query=document.query)
-  return document._replace(text=text.text, as_read=text)
-
-
-def _hash(document):
-  """The hash of what is read: the question too, if there is one."""
-  text = document.text
-  if document.query:
-    text = f'{document.query}\n\n{text}'
-  return summaries.hash_text(text)
-
-
-def _report_missing_parts(documents, pages, progress):
-  """Reports once which documents lack the parts that `pages` needs."""
-  field = texts.field_of(pages)
-  lacking = [d.id for d in documents if field and d.as_read.parts is None]
-  if lacking:
-    more = f' and {len(lacking) - 1} more' if lacking[1:] else ''
+def _skip_done(file, jobs, output, pages, progress):
+  """Returns the jobs without a summary in FILE; writes the pages of others."""
+  old = {job.number: file.get(_key(job)) for job in jobs}
+  done_before = sum(row is not None for row in old.values())
+  if done_before:
     progress.note(
-        f'{visible(lacking[0])}{more}: no {field}, which {pages.pages!r} pages are made '
-        "of; cut into 'spatial' pages instead"
+        f'{output}: {done_before} of {len(jobs)} documents were done before'
     )
+  for job in jobs:
+    if old[job.number]:
+      pages.add(job, old[job.number])
+  return [job for job in jobs if not old[job.number]]
 
 
-class _Stdout:
-  """Prints summaries in the order of the documents, as early as possible.
+def _key(job):
+  return job.document.source, job.document.id, job.sha256
 
-  Attributes:
-    todo: list of summaries.Job.
-  """
 
-  def __init__(self, jobs, options, progress):
-    self.todo, self._as_json = jobs, options.as_json
-    self._progress, self._ready, self._printed = progress, {}, 0
+class _Printer:
+  """Prints summaries in the order of the documents, as early as possible."""
 
-  def skip_done(self, pages):
-    """Skips nothing."""
+  def __init__(self, as_json, progress):
+    self._as_json, self._progress = as_json, progress
+    self._ready, self._printed = {}, 0
 
   def add(self, number, row):
     """Adds the row of a document, None if there is no summary."""
@@ -170,63 +150,183 @@ class _Stdout:
       sys.stdout = None  # the flush at exit would fail again
       raise InputError(f'standard output: {disk_error(error)}') from None
 
-  def finish(self):
-    """Does nothing: all summaries are printed."""
 
-  def close(self):
-    """Does nothing."""
+def _with_text(document, pages):
+  """Returns a document with the text the model reads."""
+  text = texts.text_of(document.as_read or document.text, pages)
+  if document.query:
+    text = text._replace(query=document.query)
+  return document._replace(text=text.text, as_read=text)
 
 
-class _File:
-  """Writes summaries into FILE, see `results`.
+def _report_missing_parts(documents, pages, progress):
+  """Reports once which documents lack the parts that `pages` needs."""
+  field = texts.field_of(pages)
+  lacking = [d.id for d in documents if field and d.as_read.parts is None]
+  if lacking:
+    more = f' and {len(lacking) - 1} more' if lacking[1:] else ''
+    progress.note(
+        f'{visible(lacking[0])}{more}: no {field}, which {pages.pages!r} pages '
+        "are made of; cut into 'spatial' pages instead"
+    )
 
-  Attributes:
-    todo: list of summaries.Job that have no summary in FILE.
+
+# --- What made a summary ---
+
+
+def hash_text(text):
+  """Returns the SHA-256 of a text's UTF-8 form, in hexadecimal."""
+  return hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()
+
+
+def fingerprint(summarizer):
+  """Returns a hash of a model's parameters, config and vocabulary."""
+  digest = hashlib.sha256(repr(summarizer.config).encode())
+  digest.update(summarizer.vocabulary.fingerprint.encode())
+  for path, leaf in parameters.flatten(summarizer.params).items():
+    leaf = np.ascontiguousarray(leaf)
+    digest.update(f'{path} {leaf.dtype.name}{leaf.shape}'.encode())
+    digest.update(leaf.reshape(-1).view(np.uint8))
+  return digest.hexdigest()[:16]
+
+
+def describe_settings(summarizer, options):
+  """Returns {name: value} of all that decides how a document is summarised."""
+  pages = summarizer.pages and dataclasses.asdict(summarizer.pages)
+  return {
+      **decode_settings.as_dict(options.settings),
+      'method': decode_settings.method_of(options.settings),
+      'seed': options.seed,
+      'max_input_length': options.max_input_length,
+      **{k: x for k, x in (pages or {}).items() if k != 'query_in'},
+  }
+
+
+def describe_origin(summarizer, settings, options, dtype):
+  """Returns the fields of every row that reproduce its summary."""
+  # Not chosen again: a run that trains may have a better one by now.
+  path = os.path.abspath(summarizer.source)
+  device = jax.local_devices()[0]
+  how = options.parts._asdict() if options.parts else {}
+  return dict(
+      settings={**settings, **how},
+      dtype=dtype,
+      checkpoint=dict(
+          path=path,
+          step=checkpoint.step_of(path),
+          fingerprint=fingerprint(summarizer),
+      ),
+      versions=dict(locost_jax=locost_jax.__version__, jax=jax.__version__),
+      backend=device.platform,
+      device=device.device_kind,
+  )
+
+
+def _describe_done(done, total):
+  """Returns the line that reports a document on stderr."""
+  row, dropped = done.row, done.job.dropped
+  unread = ''
+  if dropped:
+    which = 'part' if dropped == 1 else f'{dropped} parts'
+    unread = f'the last {which} not read, '
+  selected = ''
+  if 'tokens_selected' in row:
+    selected = f'{row["tokens_selected"]:,} selected, '
+  if 'levels' in row:
+    left = row['parts'] - len(row['parts_used'])
+    unread += f'{row["parts"]} parts, {row["levels"]} levels, '
+    unread += f'{left} parts without a summary, ' if left else ''
+  return (
+      f'{done.job.number + 1:{len(str(total))}}/{total}  {row["id"]}: '
+      f'{row["tokens_read"]:,} tokens read, {row["tokens_kept"]:,} kept, '
+      f'{unread}{selected}'
+      f'{row["seconds"]:.1f} s (encoding {row["seconds_encoding"]:.1f}, '
+      f'decoding {row["seconds_decoding"]:.1f}), peak memory '
+      f'{memory.format_bytes(row["peak_memory_bytes"])}'
+  )
+
+
+def _describe_end(jobs, failed, unread, where, has_report):
+  """Returns the last line on stderr.
+
+  Args:
+    jobs: list of stream.Job, one for each question about a document.
+    failed: those of them that have no summary.
+    unread: number of other documents, which could not be read.
+
+  Returns:
+    A line; '' for one document whose summary is on stdout, without a report.
   """
-
-  def __init__(self, jobs, made_with, options, progress):
-    self._results = results.Results(
-        options.output, made_with, options.as_json, options.overwrite
-    )
-    self._path, self._progress, self._jobs = options.output, progress, jobs
-    self.todo = [job for job in jobs if not self._old_row(job)]
-
-  def skip_done(self, pages):
-    """Writes the pages of documents that an earlier call summarised."""
-    done_before = len(self._jobs) - len(self.todo)
-    if not done_before:
-      return
-    self._progress.note(
-        f'{self._path}: {done_before} of '
-        f'{len(self._jobs)} documents were done before'
-    )
-    for job in self._jobs:
-      row = self._old_row(job)
-      if row:
-        pages.add(job, row)
-
-  def add(self, number, row):
-    """Adds the row of a document, None if there is no summary."""
-    del number
-    if row is not None:
-      self._results.add(row)
-
-  def finish(self):
-    """Replaces FILE with the finished rows."""
-    others = self._results.finish([_key(job) for job in self._jobs])
-    if others:
-      self._progress.note(
-          f'{self._path}: keeps {others} summaries of documents '
-          'that were not named now'
-      )
-
-  def close(self):
-    """Closes FILE.partial."""
-    self._results.close()
-
-  def _old_row(self, job):
-    return self._results.get(_key(job))
+  every, lacking = (
+      {
+          (job.document.source, job.document.id, job.document.text)
+          for job in some
+      }
+      for some in (jobs, failed)
+  )
+  done, left_out = len(every) - len(lacking), len(lacking) + unread
+  places = []
+  if where.output:
+    places.append(f'summaries in {where.output}')
+  if has_report:
+    places.append(f'report in {where.report}')
+  if done + left_out == 1 and not places:
+    return ''
+  counts = f'{done:,} document{"" if done == 1 else "s"} summarised'
+  counts += f', {left_out:,} left out' if left_out else ''
+  return '; '.join([counts, *places])
 
 
-def _key(job):
-  return job.document.source, job.document.id, job.sha256
+# --- Interrupts ---
+
+
+@contextlib.contextmanager
+def end_at_once(progress, output):
+  """In this context Ctrl-C and SIGTERM end the process at once.
+
+  Python's own handlers run between bytecode instructions, and one layer over a
+  book may take minutes. Finished summaries are already on disk (`results`).
+
+  Args:
+    output: the file of the summaries, to name it; None: stdout.
+  """
+  if threading.current_thread() is not threading.main_thread():
+    yield
+    return
+  # Keep ignored signals ignored: a shell's background job ignores SIGINT.
+  wanted = [
+      number
+      for number in (signal.SIGINT, signal.SIGTERM)
+      if signal.getsignal(number) != signal.SIG_IGN
+  ]
+  reader, writer = os.pipe()
+  os.set_blocking(writer, False)
+  before = [signal.signal(number, lambda *_: None) for number in wanted]
+  signal.set_wakeup_fd(writer)
+  thread = threading.Thread(
+      target=_wait, args=(reader, progress, output), daemon=True
+  )
+  thread.start()
+  try:
+    yield
+  finally:
+    signal.set_wakeup_fd(-1)
+    for number, handler in zip(wanted, before):
+      signal.signal(number, handler)
+    os.close(writer)
+    thread.join()
+    os.close(reader)
+
+
+def _wait(reader, progress, output):
+  """Ends the process on a signal's number; returns when the pipe is closed."""
+  received = os.read(reader, 1)
+  if not received:
+    return
+  progress.wipe()
+  where = output and (
+      f'; what is done is in {visible(output)}.partial, and the same command '
+      'goes on from there'
+  )
+  print(f'interrupted{where or ""}', file=sys.stderr, flush=True)
+  os._exit(128 + received[0])

@@ -38,6 +38,7 @@ A number that the machine does not provide is missing.
 """
 
 import contextlib
+import math
 from pathlib import Path
 import time
 from typing import NamedTuple
@@ -45,15 +46,17 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from locost_jax.command_line.progress import duration
 from locost_jax.command_line.progress import Line
 from locost_jax.devices import compiling
 from locost_jax.devices import memory
 from locost_jax.devices import peak_flops
 from locost_jax.telemetry import metrics_log
 from locost_jax.telemetry import weights_and_biases
-from locost_jax.telemetry.progress_line import ProgressLine
 from locost_jax.telemetry.step_times import StepTimes
 
+# The line shows the time spent waiting for data above this share.
+MIN_DATA_WAIT = 0.05
 # Metrics that depend on the clock and the machine. All others are the same if a
 # run is repeated.
 MACHINE_METRICS = tuple(
@@ -122,9 +125,8 @@ class Telemetry:
     self._quiet = jax.process_index() != 0
     self._line = Line(stream, seconds, clock, at_once=True)
     self._step_times = StepTimes(clock, start_step)
-    self._progress = ProgressLine(
-        self._line, self._step_times, steps, start_step, not self._quiet
-    )
+    self._steps, self._step = steps, start_step
+    self._loss, self._activity = math.nan, ''
     if self._quiet:
       return
     peak = peak_flops.lookup(jax.devices()[0].device_kind)
@@ -168,7 +170,8 @@ class Telemetry:
       flops: floating-point operations of this step; 0: unknown.
     """
     self._step_times.add(step, tokens, samples, flops)
-    self._progress.update(step, loss)
+    self._step, self._loss = step, float(loss)
+    self._show(now=step >= self._steps)
 
   @contextlib.contextmanager
   def activity(self, text, running=None):
@@ -184,13 +187,17 @@ class Telemetry:
     Yields:
       Whether the text was shown.
     """
-    with self._progress.during(text) as (is_inside, is_shown):
-      # The outer activity already excludes its time.
-      excluded = contextlib.nullcontext()
-      if not is_inside:
-        excluded = self._step_times.excluded(running)
+    outer, self._activity = self._activity, text
+    is_shown = self._show(now=self._line.live)
+    # The outer activity already excludes its time.
+    excluded = contextlib.nullcontext()
+    if not outer:
+      excluded = self._step_times.excluded(running)
+    try:
       with excluded:
         yield is_shown
+    finally:
+      self._activity = outer
 
   @contextlib.contextmanager
   def compiling(self, what, running=None):
@@ -220,7 +227,30 @@ class Telemetry:
       return
     self._line.note(text)
     if self._line.live:
-      self._progress.show(now=True)
+      self._show(now=True)
+
+  def _show(self, now=False):
+    """Shows 'step 12/99  ━━╌╌╌╌╌  loss 3.210  1,234 tokens/s  1:02 left'.
+
+    Returns:
+      Whether it was shown: not if a line was a moment ago and `now` is False.
+    """
+    if self._quiet:
+      return False
+    step, steps, times = self._step, self._steps, self._step_times
+    parts = [f'step {step:>{len(str(steps))}}/{steps}']
+    if math.isfinite(self._loss):
+      parts.append(f'loss {self._loss:.3f}')
+    if times.tokens_per_second():
+      parts.append(f'{times.tokens_per_second():,.0f} tokens/s')
+    if times.data_wait() > MIN_DATA_WAIT:
+      parts.append(f'{times.data_wait():.0%} waiting for data')
+    seconds = times.step_seconds()
+    if self._activity:
+      parts.append(self._activity)
+    elif seconds and step < steps:
+      parts.append(f'{duration((steps - step) * seconds)} left')
+    return self._line.show(parts, step / max(steps, 1), 1, now)
 
   def total_tokens(self):
     """Returns {'train/total_tokens': of the lines so far}; {} if unknown."""
@@ -252,7 +282,7 @@ class Telemetry:
     if self._quiet:
       return
     if self._line.drawn:
-      self._progress.show(now=True)
+      self._show(now=True)
     self._line.end()
     self._metrics.close()
 

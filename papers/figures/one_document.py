@@ -7,6 +7,7 @@ from locost_jax.summarizing import attribution
 from locost_jax.summarizing import documents
 from locost_jax.summarizing import page_weights
 from locost_jax.summarizing import pretrained
+from locost_jax.summarizing import reading
 from locost_jax.summarizing import selected_tokens
 from locost_jax.summarizing import texts
 from papers.figures import style
@@ -26,7 +27,7 @@ def load(workdir, document, summary=None):
 def _read_one(path):
   """Returns the Document of a file; it must have exactly one."""
   problems = []
-  found, _ = documents.read([path], report=problems.append)
+  found, _ = documents.read_all([path], report=problems.append)
   if problems:
     raise InputError(problems[0].removeprefix('error: '))
   if len(found) != 1:
@@ -43,7 +44,7 @@ def write_summary(summarizer, text, summary=None):
     raise InputError('this model has no vocabulary: it cannot read a text')
   if summary is None:
     (summary,) = summarizer.summarize([text])
-  return attribution.summary_tokens(summarizer, summary)
+  return reading.summary_tokens(summarizer, summary)
 
 
 def weights_of_pages(summarizer, text, summary=None):

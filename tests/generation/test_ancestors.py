@@ -222,7 +222,11 @@ def test_memory_of_decoding(name):
 
   def estimated(length):
     return batch_memory.needed_bytes(
-        model, variables, 2, (13,), dict(num_beams=4, max_length=length)
+        model,
+        variables,
+        2,
+        (13,),
+        decode_settings.Settings(num_beams=4, max_length=length),
     )['decoding']
 
   growth = estimated(40) - estimated(20)

@@ -14,7 +14,7 @@ import locost_jax
 from locost_jax import models
 from locost_jax.config import decode_settings
 from locost_jax.errors import InputError
-from locost_jax.summarizing.batching import bucket_length
+from locost_jax.summarizing.reading import bucket_length
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from tests.hugging_face.converting import change_json

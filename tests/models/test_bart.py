@@ -22,7 +22,7 @@ from locost_jax.models import parameters
 from locost_jax.models import stack
 from locost_jax.ops import long_attention
 from locost_jax.ops import tokenwise
-from locost_jax.summarizing import batching
+from locost_jax.summarizing import reading
 from tests import products
 from tests.models import golden
 from tests.models import small
@@ -332,8 +332,8 @@ def test_more_tokens_than_positions_are_refused():
   with pytest.raises(InputError, match=f'targets have 41 tokens, {ends}'):
     model.apply(params, memory, 41, method='init_cache')
   # 33 would be padded to 48.
-  assert batching.padded_length(model.config, 33) == 40
-  assert batching.padded_length(model.config, 13) == 16
+  assert reading.padded_length(model.config, 33) == 40
+  assert reading.padded_length(model.config, 13) == 16
 
 
 def test_published_sizes():

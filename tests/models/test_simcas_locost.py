@@ -412,7 +412,7 @@ def test_memory_of_decoding_counts_selected_tokens():
     params = parameters.abstract_params(model)
     for length in 2048, 1 << 19:
       found[name, length] = batch_memory.needed_bytes(
-          model, params, 2, (length,), dict(num_beams=1, max_length=9)
+          model, params, 2, (length,), decode_settings.Settings(max_length=9)
       )['decoding']
   assert found['ours', 2048] == found['locost', 2048]
   more = found['ours', 1 << 19] - found['locost', 1 << 19]

@@ -14,7 +14,7 @@ from locost_jax.generation import generate
 from locost_jax.models import chunk_memory
 from locost_jax.summarizing import batch_memory
 from locost_jax.summarizing import reading
-from locost_jax.summarizing import summaries
+from locost_jax.summarizing import stream
 from locost_jax.summarizing import texts
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
@@ -148,7 +148,7 @@ def test_options_of_pages_are_refused(key, summarizer):
 
 def test_max_input_length_lowers_the_memory_needed(summarizer, monkeypatch):
   """A document cut to the proposed length has the estimated shape."""
-  settings = {'num_beams': 2, 'max_length': 8}
+  settings = decode_settings.Settings(num_beams=2, max_length=8)
   needs = lambda *shape: batch_memory.peak_of(
       batch_memory.needed_bytes(
           summarizer.model, summarizer.params, 1, shape, settings
@@ -156,9 +156,8 @@ def test_max_input_length_lowers_the_memory_needed(summarizer, monkeypatch):
   )
   document = types.SimpleNamespace(id='a')
   job = types.SimpleNamespace(document=document, kept=512)
-  limits = batch_memory.BatchLimits(
-      summarizer, settings, available=needs(8, 16) - 1
-  )
+  options = stream.Options(settings, available=needs(8, 16) - 1)
+  limits = batch_memory.BatchLimits(summarizer, options)
   assert limits.rows((8, 16)) == 0 and limits.rows((7, 16)) == 1
   said = str(limits.too_large(job, (8, 16)))
   assert said.endswith('--max_input_length=105 fits')  # 7 chunks with a mark
@@ -166,17 +165,15 @@ def test_max_input_length_lowers_the_memory_needed(summarizer, monkeypatch):
   assert len(summarizer.read(long, 105).pages) == 7
   assert len(summarizer.read(long, 106).pages) == 8
   sentences = changed(summarizer, pages='sentence_chunks')
-  limits = batch_memory.BatchLimits(
-      sentences, settings, available=needs(8, 16) - 1
-  )
+  limits = batch_memory.BatchLimits(sentences, options)
   assert str(limits.too_large(job, (8, 16))).endswith('=45 fits')
   worst = ('A' + 6 * 'a' + '. ') * 9  # a sentence fills half of a chunk
   assert 5 <= len(sentences.read(worst, 45).pages) <= 7
 
-  job = summaries.Job(0, document, '', [[5] * 16])
-  monkeypatch.setattr(summaries, '_write', lambda *_, **__: None)
-  (done,) = summaries._summarize_batch(  # pylint: disable=protected-access
-      summarizer, [job], (1, 16), 1, settings, None, False
+  job = stream.Job(0, document, '', [[5] * 16])
+  monkeypatch.setattr(stream, '_generate', lambda *_: None)
+  (done,) = stream._write_batch(  # pylint: disable=protected-access
+      summarizer, [job], (1, 1, 16), options, None
   )
   assert str(done.error).endswith('--max_input_length lowers the need')
 

@@ -24,7 +24,7 @@ PARAGRAPHS = ['The first & foremost.', 'Second: “é” <b> is text.', 'The thi
 def read(*names, **options):
   """Returns (documents, failures, lines reported)."""
   lines = []
-  found, failures = documents_lib.read(
+  found, failures = documents_lib.read_all(
       list(map(str, names)), report=lines.append, **options
   )
   return found, failures, lines
@@ -164,7 +164,9 @@ def test_standard_input_and_fields(tmp_path, monkeypatch):
       types.SimpleNamespace(buffer=io.BytesIO(b'\xef\xbb\xbfFrom stdin.')),
   )
   (tmp_path / 'a.jsonl').write_text('{"text": "A row."}\n')
-  found, failures, _ = read('-', tmp_path / 'a.jsonl', input_field='text')
+  found, failures, _ = read(
+      '-', tmp_path / 'a.jsonl', fields=documents_lib.Fields('text')
+  )
   assert failures == 0 and [document[:3] for document in found] == [
       ('-', 'From stdin.', '-'),
       (f'{tmp_path}/a.jsonl:1', 'A row.', f'{tmp_path}/a.jsonl'),
@@ -179,7 +181,9 @@ def test_references_of_a_row(tmp_path):
       ('all', (('references', ['1', 'one']),)),
       (None, ()),
   ):
-    (document,), _ = documents_lib.read([str(path)], reference_field=field)
+    (document,), _ = documents_lib.read_all(
+        [str(path)], documents_lib.Fields(reference=field)
+    )
     assert (document.references, document.places) == (references, ())
 
 

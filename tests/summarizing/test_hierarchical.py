@@ -1,17 +1,15 @@
 """Summaries of summaries: budgets, levels, parts, the command."""
 
 import re
-import types
 
 import numpy as np
 import pytest
 
 import locost_jax
+from locost_jax.config import decode_settings
 from locost_jax.errors import InputError
-from locost_jax.summarizing import documents
-from locost_jax.summarizing import hierarchical
-from locost_jax.summarizing import part_by_part
-from locost_jax.summarizing import summaries
+from locost_jax.summarizing import parts as parts_lib
+from locost_jax.summarizing import stream
 from locost_jax.summarizing import texts
 from tests.data.rows import read_jsonl
 from tests.summarizing.summarize_command import make_row
@@ -29,23 +27,37 @@ def document(paragraphs, words, seed=0):
   return '\n\n'.join(made)
 
 
+def job_of(text):
+  return stream.Job(0, texts.Document('a', text, 'a.txt'), 'hash')
+
+
+def cut(room):
+  return lambda text: parts_lib.split(text, room, COUNT)
+
+
+def options(most):
+  return stream.Options(
+      decode_settings.Settings(max_length=most, min_length=50),
+      parts=stream.Parts('hierarchical', 0, 0),
+  )
+
+
 def run_levels(text, room, most, write):
   """`hierarchical` with a model that is a function: (row, calls, document)."""
   calls, names, shares = [], [], []
 
-  def run(jobs, settings, name, characters):
+  def run(job, name, parts, settings, characters):
     names.append(name)
     shares.append(characters)
-    calls.append((len(jobs), settings['max_length']))
-    for job in reversed(jobs):
-      prediction = write(job.document.text, settings['max_length'])
-      row = make_row(prediction, COUNT(job.document.text))
-      yield summaries.Done(job, row, tokens=np.array([5]))
+    calls.append((len(parts), settings.max_length))
+    for i, part in enumerate(parts):
+      row = make_row(write(part, settings.max_length), COUNT(part))
+      own = stream.Job(i, job.document._replace(text=part))
+      yield stream.Done(own, row, tokens=np.array([5]))
 
-  read = documents.Document('a', text, 'a.txt', texts.Text(text))
-  job = summaries.Job(0, read, 'hash')
-  settings = dict(max_length=most, min_length=50)
-  done = hierarchical._of_document(job, settings, room, most, COUNT, run, 0)  # pylint: disable=protected-access
+  done = parts_lib.summarize_levels(
+      job_of(text), options(most), room, cut(room), lambda *x: list(run(*x))
+  )
   assert names == [f'a, level {i + 1}' for i in range(len(calls))]
   # The levels together stand for the document.
   assert sum(shares) == pytest.approx(len(text)) and min(shares) > 0
@@ -58,10 +70,10 @@ def first_words(text, most):
 
 def slow(text, room, most, write):
   """The recursion as one would write it without a word about speed."""
-  parts = part_by_part.split(text, room, COUNT)
+  parts = parts_lib.split(text, room, COUNT)
   if len(parts) == 1:
     return write(parts[0], most)
-  length = hierarchical.budget(len(parts), room, most)
+  length = parts_lib.budget(len(parts), room, most)
   return slow(
       '\n\n'.join(write(part, length) for part in parts), room, most, write
   )
@@ -78,14 +90,14 @@ def test_levels_are_the_recursion(room, seed):
   # Every level is shorter, and each but the last has the budget of its parts.
   for (parts, length), (fewer, _) in zip(calls, calls[1:]):
     assert fewer < parts or parts == 2
-    assert length == hierarchical.budget(parts, room, 30)
+    assert length == parts_lib.budget(parts, room, 30)
   assert calls[-1] == (1, 30)
   if room == 10_000:
     assert calls == [(1, 30)] and done.row['parts_used'] == [0]
 
 
 def test_the_budget():
-  budget = hierarchical.budget
+  budget = parts_lib.budget
   assert budget(4, 400, 512) == 100  # all fit into one part
   assert budget(4, 400, 64) == 64
   assert budget(40, 400, 512) == 196  # another level will be needed
@@ -120,13 +132,9 @@ def test_parts_without_a_summary():
 def test_an_error_of_a_part_is_that_of_the_document():
   text = document(40, 40)
 
-  def run(jobs, *_):
-    return [summaries.Done(job, error=InputError('full')) for job in jobs]
-
-  job = summaries.Job(
-      0, types.SimpleNamespace(text=text, id='a', source='a'), ''
-  )
-  done = hierarchical._of_document(job, dict(max_length=9), 99, 9, COUNT, run, 0)  # pylint: disable=protected-access
+  job = job_of(text)
+  fail = lambda *_: [stream.Done(job, error=InputError('full'))] * 3
+  done = parts_lib.summarize_levels(job, options(9), 99, cut(99), fail)
   assert str(done.error) == 'full' and done.job is job
 
 
@@ -175,19 +183,19 @@ def test_levels_from_a_file(run):
   """Parts are cut as before; a row of another document is refused."""
   summarizer = locost_jax.load(str(run))
   text = document(30, 12)
-  parts = part_by_part.split(text, 127, len)
+  parts = parts_lib.split(text, 127, len)
   written = [f'Part {i}.' if i % 2 else '' for i in range(len(parts))]
   row = dict(
       settings=dict(part_length=128),
       level_summaries=[written],
       prediction='All of it.',
   )
-  first, last = hierarchical.read_levels(summarizer, text, row)
+  first, last = parts_lib.read_levels(summarizer, text, row)
   assert [part.text for part in first] == parts
   assert [part.summary for part in first] == written
   assert last[0].text == '\n\n'.join(filter(None, written))
   assert last[0].tokens == [*summarizer.vocabulary.encode('All of it.'), 1]
   with pytest.raises(InputError, match='4 summaries of 1 parts'):
-    hierarchical.read_levels(
+    parts_lib.read_levels(
         summarizer, 'Short.', dict(row, level_summaries=[['a'] * 4])
     )

@@ -5,8 +5,8 @@ import pytest
 
 from locost_jax import models
 from locost_jax.summarizing import attribution
-from locost_jax.summarizing import hierarchical
 from locost_jax.summarizing import hierarchical_attribution
+from locost_jax.summarizing import parts
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from tests import tiny_run
@@ -32,7 +32,7 @@ def summarizer():
 
 
 def make_part(text, summary):
-  return hierarchical.Part(text, [*BYTES.encode(summary), 1], summary.strip())
+  return parts.Part(text, [*BYTES.encode(summary), 1], summary.strip())
 
 
 def test_shares_are_multiplied_level_by_level(summarizer):

@@ -10,14 +10,15 @@ import pytest
 
 import locost_jax
 from locost_jax import models
+from locost_jax.config import decode_settings
 from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
 from locost_jax.summarizing import attribution
 from locost_jax.summarizing import batch_memory
-from locost_jax.summarizing import batching
 from locost_jax.summarizing import page_weights
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import source_page
+from locost_jax.summarizing import stream
 from locost_jax.summarizing import texts
 from locost_jax.summarizing import written_tokens
 from locost_jax.vocabularies import byte_vocabulary
@@ -153,7 +154,7 @@ def test_a_batch_equals_single_documents(options, summarizer):
   alone = [reader.summarize(document, **options)[0] for document in documents]
   assert together == alone and len(set(alone)) > 1
   shapes = {
-      batching.padded_shape(reader.config, reader.tokenize(document), True)
+      reading.padded_shape(reader.config, reader.tokenize(document), True)
       for document in documents
   }
   assert {P for P, _ in shapes} == {40, 1}
@@ -180,7 +181,7 @@ def test_pages_do_not_depend_on_the_batch(P, padding, summarizer):
 def test_empty_pages_change_nothing(summarizer):
   """Empty pages get no weight from the model's own mask."""
   pages = summarizer.tokenize(TEXT)
-  inputs, _ = batching.pad([pages], (3, 96), VOCABULARY.pad_id)
+  inputs, _ = reading.pad([pages], (3, 96), VOCABULARY.pad_id)
   nothing = np.full_like(inputs[:, :2], VOCABULARY.pad_id)
   more = np.concatenate([inputs, nothing], 1)
   targets = np.array([[2, 70, 80]])
@@ -196,7 +197,7 @@ def direct_mass(summarizer, pages, owners, P, tokens):
   model, params = summarizer.model, summarizer.params
   targets = np.array([[summarizer.settings.start_id, *tokens[:-1]]])
   total = np.zeros((len(tokens), P))
-  inputs, _ = batching.pad([pages], (len(pages), 96), VOCABULARY.pad_id)
+  inputs, _ = reading.pad([pages], (len(pages), 96), VOCABULARY.pad_id)
   memory = jax.device_get(summarizer.memory(inputs))
   weights = np.asarray(
       attribution.page_weights(model, params, memory, targets)
@@ -321,7 +322,7 @@ def test_bad_inputs_are_refused(summarizer):
 
 def test_memory_is_estimated_for_all_pages(summarizer):
   """Eight pages need eight times the states, keys and caches of one."""
-  settings = {'num_beams': 2, 'max_length': 8}
+  settings = decode_settings.Settings(num_beams=2, max_length=8)
   parts = {
       P: batch_memory.needed_bytes(
           summarizer.model, summarizer.params, 1, (P, 64), settings
@@ -331,8 +332,9 @@ def test_memory_is_estimated_for_all_pages(summarizer):
   logits = 16 * 2 * summarizer.config.vocab_size
   assert parts[8]['decoding'] - logits == 8 * (parts[1]['decoding'] - logits)
   assert 6 < parts[8]['encoding'] / parts[1]['encoding'] < 10
+  available = batch_memory.peak_of(parts[8]) - 1
   limits = batch_memory.BatchLimits(
-      summarizer, settings, available=batch_memory.peak_of(parts[8]) - 1
+      summarizer, stream.Options(settings, available=available)
   )
   assert limits.rows((8, 64)) == 0 and limits.rows((7, 64)) == 1
   job = types.SimpleNamespace(document=types.SimpleNamespace(id='a'), kept=512)

@@ -11,7 +11,6 @@ from locost_jax.config import decode_settings
 from locost_jax.data import corpus_rows
 from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
-from locost_jax.summarizing import attribution
 from locost_jax.summarizing import page_contents
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import texts
@@ -103,7 +102,7 @@ def test_tokens_of_a_summary_are_the_generated_ones(tmp_path):
   whole = vocabulary_lib.surround(vocabulary, vocabulary.encode('Whales.'))
   for start, want in (('', whole), ('bos', whole[1:])):
     summarizer = summarizer_of(vocabulary, start)
-    assert attribution.summary_tokens(summarizer, 'Whales.') == want
+    assert reading.summary_tokens(summarizer, 'Whales.') == want
 
 
 @pytest.mark.parametrize(

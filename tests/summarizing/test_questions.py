@@ -12,10 +12,10 @@ from locost_jax.data import corpus_rows
 from locost_jax.data import own_files
 from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
-from locost_jax.summarizing import questions
+from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import texts
-from locost_jax.summarizing.documents import Document
+from locost_jax.summarizing.texts import Document
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.workdir import trained_queries
 from tests.data.rows import read_jsonl
@@ -65,7 +65,7 @@ def test_a_question_is_read_as_in_training(form, query_in):
 
 
 def test_rows_have_one_question_or_several():
-  row = questions.of_row
+  row = documents_lib.questions_of
   assert row('x', {'query': ' a? '}, 'query') == ('a?',)
   assert row('x', {'q': 'a?', 'query': 'b?'}, 'q') == ('a?',)
   assert row('x', {'queries': ['a?', ' ', 'b?']}, 'query') == ('a?', 'b?')
@@ -79,7 +79,7 @@ def test_rows_have_one_question_or_several():
 
 def ask(documents, queries=None, trained=None, anyway=False):
   lines = []
-  asked = questions.ask(documents, queries, trained, anyway, lines.append)
+  asked = documents_lib.ask(documents, queries, trained, anyway, lines.append)
   return [(document.id, document.query) for document in asked], lines
 
 

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 from locost_jax import summarize
-from locost_jax.command_line import commands
 from locost_jax.config import decode_settings
-from locost_jax.summarizing import batching
 from locost_jax.summarizing import pretrained
-from locost_jax.summarizing import summaries
+from locost_jax.summarizing import reading
+from locost_jax.summarizing import write_summaries
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from tests.summarizing.summarize_command import error_line
@@ -78,7 +77,7 @@ def test_a_row_holds_all_settings_that_reproduce_it(run, call_json, tmp_path):
   command = '--checkpoint', run, tmp_path / 'a.txt'
   _, (row,), _ = call_json(*command, '--no_repeat_ngram_size=2')
   assert row['source'] == str(tmp_path / 'a.txt')
-  assert row['sha256'] == summaries.hash_text('A text.')
+  assert row['sha256'] == write_summaries.hash_text('A text.')
   assert row['checkpoint']['path'] == str(run / 'checkpoints' / '2')
   assert row['checkpoint']['step'] == 2 and row['checkpoint']['fingerprint']
   assert (row['dtype'], row['backend']) == ('float32', 'cpu')
@@ -99,13 +98,13 @@ def test_a_row_holds_all_settings_that_reproduce_it(run, call_json, tmp_path):
 
 def test_the_fingerprint_depends_on_the_weights(run, tmp_path):
   one = pretrained.load(str(run))
-  assert summaries.fingerprint(one) == summaries.fingerprint(
+  assert write_summaries.fingerprint(one) == write_summaries.fingerprint(
       pretrained.load(str(run))
   )
   params = jax.tree.map(np.array, one.params)
   jax.tree.leaves(params)[0].reshape(-1)[3] += 1e-3
   other = Summarizer(one.model, params, one.vocabulary)
-  assert summaries.fingerprint(one) != summaries.fingerprint(other)
+  assert write_summaries.fingerprint(one) != write_summaries.fingerprint(other)
 
 
 @pytest.mark.parametrize(
@@ -159,18 +158,15 @@ def test_bad_input(run, call, tmp_path, monkeypatch, arguments, expected):
         (dict(method='greedy'), dict(method='greedy', num_beams=1)),
         (dict(num_beams=2), dict(method='beam', num_beams=2)),
         (dict(top_k=5), dict(method='sample', num_beams=1, top_k=5)),
-        (dict(method='sample', seed=3), dict(method='sample', seed=3)),
+        (dict(method='sample'), dict(method='sample', num_beams=1)),
         (dict(length_penalty=2.0), dict(method='beam', length_penalty=2.0)),
     ],
 )
 def test_flags_override_the_settings_of_the_run(given, expected):
-  values = commands.flags.FlagValues()
-  summarize.define_flags(values, [])
-  values(['x', *(f'--{key}={value}' for key, value in given.items())])
   settings = summarize.choose_settings(
-      values, decode_settings.Settings(num_beams=4, length_penalty=0.8)
+      given, decode_settings.Settings(num_beams=4, length_penalty=0.8)
   )
-  assert {key: settings[key] for key in expected} == expected
+  assert decode_settings.as_dict(settings).items() >= expected.items()
 
 
 @pytest.mark.parametrize(
@@ -214,7 +210,7 @@ def test_documents_of_similar_length_share_a_batch(
 def test_batches_keep_the_order_of_documents():
   rows = lambda length: {8: 2, 16: 1, 32: 0}[length]
   a, b, c, d, e, f, g = jobs = list(zip((8, 16, 32, 8, 16, 8, 32), 'abcdefg'))
-  found = batching.make_batches(jobs, lambda job: job[0], rows)
+  found = reading.make_batches(jobs, lambda job: job[0], rows)
   assert [length for length, _ in found] == [8, 16, 32, 16, 8, 32]
   assert [batch for _, batch in found] == [[a, d], [b], [c], [e], [f], [g]]
 

@@ -2,23 +2,18 @@
 
 import functools
 import re
-import types
 
 import numpy as np
 import pytest
 
 from locost_jax.command_line import progress
-from locost_jax.summarizing import time_left
+from locost_jax.summarizing import stream
 from locost_jax.summarizing import write_summaries
 
 
 def test_time_in_proportion_to_characters():
   now = [100.0]
-  jobs = [
-      types.SimpleNamespace(document=types.SimpleNamespace(text='x' * n))
-      for n in (30, 70)
-  ]
-  left = time_left.TimeLeft(jobs, lambda: now[0])
+  left = stream.TimeLeft(100, lambda: now[0])
   now[0] = 105.0
   assert left.seconds() is None
   now[0] = 110.0
@@ -53,13 +48,13 @@ def test_the_time_left_is_that_of_all_documents(
     run, call, tmp_path, show_all, monkeypatch, parts
 ):
   finished = []
-  finish = time_left.TimeLeft.finish
+  finish = stream.TimeLeft.finish
 
   def spy(self, characters):
     finished.append(characters)
     finish(self, characters)
 
-  monkeypatch.setattr(time_left.TimeLeft, 'finish', spy)
+  monkeypatch.setattr(stream.TimeLeft, 'finish', spy)
   paths = [write_document(tmp_path / name) for name in ('a.txt', 'b.txt')]
   flags = f'--parts={parts} --part_length=128 --batch_size=2 --max_length=40'
   status, _, err = call('--checkpoint', run, *flags.split(), *paths)

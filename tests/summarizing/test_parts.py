@@ -11,7 +11,9 @@ import locost_jax
 from locost_jax.data import text as text_lib
 from locost_jax.errors import InputError
 from locost_jax.evaluation import predictions
-from locost_jax.summarizing import part_by_part
+from locost_jax.summarizing import parts as parts_lib
+from locost_jax.summarizing import stream
+from locost_jax.summarizing import texts as texts_lib
 from tests.data.rows import read_jsonl
 from tests.summarizing.summarize_command import make_row
 
@@ -29,7 +31,7 @@ def story(paragraphs, sentences=3):
 @pytest.mark.parametrize('max_tokens', [1, 2, 3, 5, 8, 100])
 @pytest.mark.parametrize('text', [WORDS, story(7), 'one'])
 def test_parts_have_all_words_and_fit(text, max_tokens):
-  found = part_by_part.split(text, max_tokens, count_words)
+  found = parts_lib.split(text, max_tokens, count_words)
   assert ' '.join(found).split() == text.split()
   assert max(map(count_words, found)) <= max_tokens
 
@@ -37,7 +39,7 @@ def test_parts_have_all_words_and_fit(text, max_tokens):
 @pytest.mark.parametrize('max_tokens', [21, 23, 42, 46, 1000])
 def test_a_part_has_as_many_whole_paragraphs_as_fit(max_tokens):
   """Each paragraph has 21 words."""
-  found = part_by_part.split(story(7), max_tokens, count_words)
+  found = parts_lib.split(story(7), max_tokens, count_words)
   each = max_tokens // 21
   expected = [
       '\n\n'.join(story(7).split('\n\n')[i : i + each])
@@ -50,8 +52,8 @@ def test_a_long_paragraph_is_split_between_sentences_and_then_words():
   text = 'Ant bee cat. Dog elk fox gnu hen ibis jay. Koi lynx.'
   assert len(text_lib.split_sentences(text)) == 3
   parts = 'Ant bee cat.|Dog elk fox|gnu hen ibis jay.|Koi lynx.'
-  assert part_by_part.split(text, 4, count_words) == parts.split('|')
-  assert part_by_part.split('abcdefgh', 3, len) == ['ab', 'cd', 'ef', 'gh']
+  assert parts_lib.split(text, 4, count_words) == parts.split('|')
+  assert parts_lib.split('abcdefgh', 3, len) == ['ab', 'cd', 'ef', 'gh']
 
 
 def test_the_summaries_of_highest_confidence_are_chosen():
@@ -60,7 +62,7 @@ def test_the_summaries_of_highest_confidence_are_chosen():
   for max_tokens in range(1, 40, 3):
     lengths = generator.integers(1, 12, 6).tolist()
     confidences = generator.normal(size=6)
-    chosen = part_by_part.choose(lengths, confidences, max_tokens)
+    chosen = parts_lib.choose(lengths, confidences, max_tokens)
     best = int(np.argmax(confidences))
     assert best in chosen and chosen == sorted(chosen)
     # All sets, ordered by whether they contain the most confident summary, then
@@ -77,11 +79,11 @@ def test_the_summaries_of_highest_confidence_are_chosen():
     if lengths[best] <= max_tokens:
       expected = next(one for one in sets if fits(one))
     assert set(chosen) == expected
-  assert part_by_part.choose([5, 5, 5], [0, 0, 0], 10) == [0, 1]
-  assert part_by_part.choose([5, 5, 5], [0, 2, 1], 10) == [1, 2]
-  assert part_by_part.choose([5, 5, 5], [0, 2, 1], 0) == [0, 1, 2]
-  assert part_by_part.choose([50], [0], 10) == [0]
-  assert part_by_part.choose([], [], 10) == []
+  assert parts_lib.choose([5, 5, 5], [0, 0, 0], 10) == [0, 1]
+  assert parts_lib.choose([5, 5, 5], [0, 2, 1], 10) == [1, 2]
+  assert parts_lib.choose([5, 5, 5], [0, 2, 1], 0) == [0, 1, 2]
+  assert parts_lib.choose([50], [0], 10) == [0]
+  assert parts_lib.choose([], [], 10) == []
 
 
 def reference_confidence(summarizer, text, tokens):
@@ -124,7 +126,7 @@ def test_join_and_rank(call, run, books, tmp_path, options):
   count = lambda text: len(summarizer.vocabulary.encode(text))
   beams = dict(num_beams=2 if options else 1)
   for n, join, rank in zip((5, 2), joined, ranked, strict=True):
-    texts = part_by_part.split(story(n), 99, count)  # 100 with the eos token
+    texts = parts_lib.split(story(n), 99, count)  # 100 with the eos token
     assert join['parts'] == len(texts) > 1 and join['id'] == f'b{n}'
     each = summarizer.summarize(texts, max_length=6, batch_size=1, **beams)
     assert join['prediction'] == ' '.join(text.strip() for text in each)
@@ -135,7 +137,7 @@ def test_join_and_rank(call, run, books, tmp_path, options):
       inputs = [summarizer.tokenize(text)]
       tokens = summarizer.generate(inputs, max_length=6, **beams)[0]
       confidences.append(reference_confidence(summarizer, text, tokens))
-    expected = part_by_part.choose(list(map(count, each)), confidences, 12)
+    expected = parts_lib.choose(list(map(count, each)), confidences, 12)
     assert rank['parts_used'] == expected
     assert rank['prediction'] == ' '.join(each[i].strip() for i in expected)
     assert rank['settings']['parts'] == 'rank'
@@ -151,14 +153,14 @@ def test_join_and_rank(call, run, books, tmp_path, options):
 def test_a_part_with_an_empty_summary_is_counted_but_not_used(run):
   summarizer = locost_jax.load(run)
   rows = [make_row(*row) for row in (('One.', 3), (' ', 4), ('Two.', 5))]
-  book = part_by_part.documents.Document('book', '', 'book.txt')
-  job = part_by_part.summaries.Job(0, book, 'hash')
+  book = texts_lib.Document('book', '', 'book.txt')
+  job = stream.Job(0, book, 'hash')
   done = [
-      part_by_part.summaries.Done(job._replace(number=i), row)
-      for i, row in enumerate(rows)
+      stream.Done(job._replace(number=i), row) for i, row in enumerate(rows)
   ]
-  parts = part_by_part.Parts('join', 9, 0)
-  row = part_by_part._merge(summarizer, job, done, parts, len).row
+  parts = stream.Parts('join', 9, 0)
+  options = stream.Options(summarizer.settings, parts=parts)
+  row = parts_lib.join(summarizer, job, options, list, lambda *_: done).row
   assert (row['prediction'], row['parts_used']) == ('One. Two.', [0, 2])
   assert (row['parts'], row['tokens_read'], row['seconds']) == (3, 12, 3.0)
   assert row['peak_memory_bytes'] == 5 and row['id'] == 'book'
@@ -172,8 +174,8 @@ def test_confidence_equals_a_loop(run):
       for text, length in zip(texts, (3, 20, 1))
   ]
   done = [
-      part_by_part.summaries.Done(
-          part_by_part.summaries.Job(
+      stream.Done(
+          stream.Job(
               i, None, '', pages=[np.asarray(summarizer.tokenize(text))]
           ),
           tokens=np.pad(own, (0, 2)),
@@ -185,7 +187,7 @@ def test_confidence_equals_a_loop(run):
       for text, own in zip(texts, tokens)
   ]
   np.testing.assert_allclose(
-      part_by_part.measure_confidence(summarizer, done), expected, atol=2e-5
+      parts_lib.measure_confidence(summarizer, done), expected, atol=2e-5
   )
 
 
@@ -222,7 +224,7 @@ def test_bad_flags_give_one_line(call, run, books, arguments, expected):
 
 def test_a_model_that_reads_pages_has_no_parts(run):
   summarizer = locost_jax.load(run)
-  part_by_part.check(part_by_part.Parts('join', 10**6, 0), summarizer)
+  parts_lib.check(stream.Parts('join', 10**6, 0), summarizer)
   summarizer.pages = True
   with pytest.raises(InputError, match='reads pages or chunks by itself'):
-    part_by_part.check(part_by_part.Parts('join', 64, 0), summarizer)
+    parts_lib.check(stream.Parts('join', 64, 0), summarizer)

@@ -1,0 +1,397 @@
+"""Summaries of documents that are read part by part.
+
+Models that cannot read a whole book summarise its parts one by one. A part has
+as many whole paragraphs as fit. A paragraph that is too long is split between
+sentences, and a sentence that is too long between words. The summary of the
+book is, in the order of the document,
+
+  join          the summaries of all parts
+  rank          the summaries in which the model is most confident: the mean
+                log-probability of the tokens (BookSum, Kryscinski et al. 2021;
+                BART, T5 and PEGASUS in table 7 of LOCOST, section 5.6)
+  hierarchical  the summary of these summaries, level by level, with one model
+                for all levels (Wu et al. 2021): they are the text of the next
+                level, a paragraph each, until one part is left
+
+A hierarchical level of n parts of at most P tokens gives each summary
+
+  P // n               tokens, if that is at least 16: the next level is the last
+  P // 2 - 4           otherwise, or --max_length if that is less
+
+Two neighbouring parts have more than P tokens together, so every level is
+shorter than the one before.
+"""
+
+import dataclasses
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from locost_jax import models
+from locost_jax.data import buckets
+from locost_jax.data import text as text_lib
+from locost_jax.errors import InputError
+from locost_jax.generation import confidence
+from locost_jax.summarizing import reading
+from locost_jax.summarizing import stream as stream_lib
+from locost_jax.summarizing import texts
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
+
+FORMS = JOIN, RANK, HIERARCHICAL = 'join', 'rank', 'hierarchical'
+_PARAGRAPH, _SENTENCE = '\n\n', ' '  # separators before a unit
+_ROWS = 8  # batch size for computing confidence
+_LEAST = 16  # tokens of a summary that say something
+_JOINT = 4  # tokens that a blank line between two summaries may have
+
+
+class Part(NamedTuple):
+  """A part of a hierarchical level and its summary."""
+
+  text: str
+  tokens: Any  # ids of the summary, without padding
+  summary: str  # their text without white space around it
+
+
+def check(parts, summarizer):
+  """Raises an InputError for a model that cannot read such parts.
+
+  Args:
+    parts: `stream.Parts`.
+  """
+  if summarizer.pages:
+    raise InputError(
+        f'--parts={parts.parts}: this model reads pages or chunks by itself; '
+        'expected a model that reads one sequence'
+    )
+  models.check_length(summarizer.config, parts.part_length, '--part_length')
+  room, _ = measures(summarizer.vocabulary, parts.part_length)
+  least = 2 * _LEAST + 2 * _JOINT
+  if parts.parts == HIERARCHICAL and room < least:
+    raise InputError(
+        f'--part_length={parts.part_length}: expected at least '
+        f'{least + parts.part_length - room} with --parts=hierarchical'
+    )
+
+
+def measures(vocabulary, part_length):
+  """Returns the maximum tokens of a part's text, and text -> its tokens."""
+  room = part_length - len(vocabulary_lib.surround(vocabulary, []))
+  return room, lambda text: len(vocabulary.encode(text))
+
+
+def split(text, max_tokens, count):
+  """Splits a text into parts of at most `max_tokens` tokens, 1 or more.
+
+  Args:
+    count: text -> number of tokens.
+
+  Returns:
+    List of str with all words of the text in order. A single character with
+    more tokens is a part by itself.
+  """
+  parts = []
+  for before, unit in _units(text, max_tokens, count):
+    joined = parts[-1] + before + unit if parts else unit
+    if parts and count(joined) <= max_tokens:
+      parts[-1] = joined
+    else:
+      parts.append(unit)
+  return parts or [text]
+
+
+def _units(text, max_tokens, count):
+  """Yields (separator before it, text) of paragraphs, or pieces of them."""
+  for paragraph in re.split(r'\n\s*\n', text):
+    before = _PARAGRAPH
+    for piece in _split_paragraph(paragraph.strip(), max_tokens, count):
+      yield before, piece
+      before = _SENTENCE
+
+
+def _split_paragraph(paragraph, max_tokens, count):
+  """Yields a paragraph if it fits, else its sentences or pieces of them."""
+  if not paragraph:
+    return
+  if count(paragraph) <= max_tokens:
+    yield paragraph
+    return
+  for sentence in text_lib.split_sentences(paragraph):
+    yield from _halve(sentence, max_tokens, count)
+
+
+def _halve(text, max_tokens, count):
+  """Halves a text, if possible between words, until each piece fits."""
+  if count(text) <= max_tokens or len(text) < 2:
+    yield text
+    return
+  words = text.split()
+  if len(words) > 1:
+    middle = len(words) // 2
+    halves = ' '.join(words[:middle]), ' '.join(words[middle:])
+  else:
+    middle = len(text) // 2
+    halves = text[:middle], text[middle:]
+  for half in halves:
+    yield from _halve(half, max_tokens, count)
+
+
+def choose(lengths, confidences, max_tokens):
+  """Chooses summaries in order of confidence, skipping those that do not fit.
+
+  Args:
+    confidences: of equal ones the first counts more.
+    max_tokens: maximum tokens of all chosen summaries; 0: no limit.
+
+  Returns:
+    Sorted list of indices; at least one unless `lengths` is empty.
+  """
+  chosen, total = [], 0
+  for i in sorted(range(len(lengths)), key=lambda i: (-confidences[i], i)):
+    if not max_tokens or not chosen or total + lengths[i] <= max_tokens:
+      chosen.append(i)
+      total += lengths[i]
+  return sorted(chosen)
+
+
+def budget(parts, room, most):
+  """Returns the most tokens of the summary of a part.
+
+  Args:
+    parts: n, the number of parts of the level, 2 or more.
+    room: P, tokens of a part without bos and eos.
+    most: --max_length.
+  """
+  share = room // parts
+  if share < _LEAST:
+    share = room // 2 - _JOINT
+  return max(1, min(most, share))
+
+
+def _later_parts(parts, room, most):
+  """Returns how many parts later levels have if all summaries are longest."""
+  later = 0
+  while parts > 1:
+    parts = -(-parts * budget(parts, room, most) // room)
+    later += parts
+  return later
+
+
+def stream(summarizer, jobs, options, progress):
+  """Yields a `stream.Done` for each document.
+
+  Its row has two more fields: `parts`, the number of parts, and `parts_used`,
+  the indices of the parts whose summaries were chosen; of a hierarchical one
+  those whose summary has words, and also `levels` and `level_summaries` (the
+  texts of all levels but the last).
+
+  Args:
+    options: `stream.Options` with parts and without max_input_length.
+  """
+  vocabulary = summarizer.vocabulary
+  room, count = measures(vocabulary, options.parts.part_length)
+  cut = lambda text: split(text, room, count)
+  time_left = stream_lib.TimeLeft(stream_lib.size(jobs))
+
+  def write(job, name, parts, settings, characters):
+    done = stream_lib.stream(
+        summarizer,
+        [_job(job, name, i, part) for i, part in enumerate(parts)],
+        dataclasses.replace(options, settings=settings),
+        progress,
+        stream_lib.Share(name, time_left, characters),
+    )
+    return sorted(done, key=lambda one: one.job.number)
+
+  for job in jobs:
+    ids = vocabulary.encode(job.document.text)
+    stream_lib.report_unknown(vocabulary, job, [ids], progress)
+    if options.parts.parts == HIERARCHICAL:
+      yield summarize_levels(job, options, room, cut, write)
+    else:
+      yield join(summarizer, job, options, cut, write)
+
+
+def _job(job, name, number, text):
+  """Returns the Job of a part of a document."""
+  document = texts.Document(
+      f'{name}, part {number + 1}', text, job.document.source, texts.Text(text)
+  )
+  return stream_lib.Job(number, document)
+
+
+def join(summarizer, job, options, cut, write):
+  """Returns the Done of a document whose parts are joined or ranked.
+
+  Args:
+    cut: text -> its parts.
+    write: (job, name, parts, settings, characters) -> a Done for each part.
+  """
+  name, text = job.document.id, job.document.text
+  every = write(job, name, cut(text), options.settings, len(text))
+  if error := _error(every):
+    return stream_lib.Done(job, error=error)
+  done = [x for x in every if x.row['prediction'].strip()] or every[:1]
+  confidences = np.zeros(len(done))
+  if options.parts.parts == RANK:
+    confidences = measure_confidence(summarizer, done)
+  encode, most = summarizer.vocabulary.encode, options.parts.summary_length
+  lengths = [len(encode(one.row['prediction'])) for one in done]
+  chosen = [done[i] for i in choose(lengths, confidences, most)]
+  used = [one.job.number for one in chosen]
+  row = _row(job, [[one.row for one in every]], used)
+  row['prediction'] = ' '.join(one.row['prediction'].strip() for one in chosen)
+  return stream_lib.Done(job, row)
+
+
+def summarize_levels(job, options, room, cut, write):
+  """Returns the Done of a document that is summarised level by level.
+
+  Args:
+    room: tokens of a part without bos and eos.
+    cut, write: see `join`.
+  """
+  settings, levels, rows = options.settings, [], []
+  text, last = job.document.text, options.parts.summary_length
+  left = len(text)  # characters of the document that later levels stand for
+  while not levels or len(levels[-1]) > 1:
+    found, length = cut(text), last or settings.max_length
+    if len(found) > 1:
+      length = budget(len(found), room, settings.max_length)
+    later = _later_parts(len(found), room, settings.max_length)
+    own = left * len(found) / (len(found) + later)
+    left -= own
+    done = write(
+        job,
+        f'{job.document.id}, level {len(levels) + 1}',
+        found,
+        dataclasses.replace(
+            settings,
+            max_length=length,
+            min_length=min(settings.min_length, length),
+        ),
+        own,
+    )
+    if error := _error(done):
+      return stream_lib.Done(job, error=error)
+    levels.append(
+        [
+            Part(
+                one.job.document.text,
+                [int(t) for t in one.tokens if t != settings.pad_id],
+                one.row['prediction'].strip(),
+            )
+            for one in done
+        ]
+    )
+    rows.append([one.row for one in done])
+    text = _paragraphs(part.summary for part in levels[-1])
+  used = [i for i, part in enumerate(levels[0]) if part.summary]
+  row = _row(job, rows, used or [0])
+  row['levels'] = len(levels)
+  row['level_summaries'] = [
+      [part.summary for part in level] for level in levels[:-1]
+  ]
+  return stream_lib.Done(job, row, tokens=done[0].tokens, levels=levels)
+
+
+def read_levels(summarizer, text, row):
+  """Returns the levels of an earlier call: a list of Part for each level.
+
+  Args:
+    row: of a hierarchical summary, with its `settings`.
+
+  Raises:
+    InputError: the row does not have the summaries of the text's parts.
+  """
+  room, count = measures(summarizer.vocabulary, row['settings']['part_length'])
+  levels = []
+  for written in (*row.get('level_summaries', ()), [row['prediction']]):
+    found = split(text, room, count)
+    if len(found) != len(written):
+      raise InputError(
+          f'{len(written)} summaries of {len(found)} parts in level_summaries: '
+          'expected one of each; --overwrite writes them again'
+      )
+    levels.append(
+        [
+            Part(part, reading.summary_tokens(summarizer, summary), summary)
+            for part, summary in zip(found, written)
+        ]
+    )
+    text = _paragraphs(written)
+  return levels
+
+
+def _paragraphs(summaries):
+  """Returns the text of the next level."""
+  return _PARAGRAPH.join(summary for summary in summaries if summary)
+
+
+def _error(done):
+  """Returns the error of the first part that has one, or None."""
+  return next((one.error for one in done if one.error), None)
+
+
+def _row(job, levels, used):
+  """Returns the row of a document.
+
+  Args:
+    levels: lists of the rows of parts; those of the first are the document's.
+    used: indices of these.
+  """
+  rows = [row for level in levels for row in level]
+  total = lambda rows, key: sum(row[key] for row in rows)
+  return dict(
+      levels[-1][0],
+      id=job.document.id,
+      sha256=job.sha256,
+      **dict(job.document.references),
+      tokens_read=total(levels[0], 'tokens_read'),
+      tokens_kept=total(levels[0], 'tokens_kept'),
+      **{
+          key: round(total(rows, key), 3)
+          for key in ('seconds', 'seconds_encoding', 'seconds_decoding')
+      },
+      peak_memory_bytes=max(row['peak_memory_bytes'] for row in rows),
+      parts=len(levels[0]),
+      parts_used=used,
+  )
+
+
+def measure_confidence(summarizer, done):
+  """Returns the mean log-probability per token of each Done: float [n]."""
+  settings, confidences = summarizer.settings, np.zeros(len(done))
+  written = [_without_padding(one.tokens, settings.pad_id) for one in done]
+  shape_of = lambda i: (
+      reading.padded_shape(summarizer.config, done[i].job.pages, False),
+      reading.padded_length(
+          summarizer.config, len(written[i]), buckets.SMALLEST
+      ),
+  )
+  for (shape, length), batch in reading.make_batches(
+      range(len(done)), shape_of, lambda _: _ROWS
+  ):
+    inputs, mask = reading.pad(
+        [done[i].job.pages for i in batch], shape, settings.pad_id
+    )
+    targets, weights = reading.pad(
+        [[written[i]] for i in batch], (length,), settings.pad_id
+    )
+    start = np.full((len(batch), 1), settings.start_id, np.int32)
+    confidences[batch] = confidence.mean_log_probs(
+        summarizer.model,
+        summarizer.params,
+        inputs,
+        mask,
+        np.concatenate([start, targets[:, :-1]], axis=1),
+        targets,
+        weights.astype(np.float32),
+    )
+  return confidences
+
+
+def _without_padding(tokens, pad_id):
+  """Removes padding at the end of a row of tokens; keeps at least one token."""
+  last = np.flatnonzero(tokens != pad_id).max(initial=0)
+  return tokens[: last + 1]

@@ -1,0 +1,340 @@
+"""The stream of summaries: documents in, one result after the other out.
+
+The command, Python (`Summarizer.summarize`) and the summaries of parts read
+this stream. Documents of the same padded shape share a batch
+(`reading.padded_shape`). A batch shrinks until its estimated memory fits. A
+document that does not fit alone is refused before anything is computed for it.
+"""
+
+import dataclasses
+import math
+import time
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from locost_jax import models
+from locost_jax.config import decode_settings
+from locost_jax.devices import compiling
+from locost_jax.devices import memory
+from locost_jax.errors import InputError
+from locost_jax.errors import visible
+from locost_jax.summarizing import batch_memory
+from locost_jax.summarizing import reading
+from locost_jax.summarizing import selected_tokens
+from locost_jax.vocabularies import unknown
+
+# Documents are tokenised in portions of this many characters, so that the
+# first summary does not wait for the last document.
+_PORTION = 2**24
+_MOST_UNKNOWN = 0.1  # share of a document's tokens
+
+
+class Parts(NamedTuple):
+  """How to summarise part by part."""
+
+  parts: str  # 'join', 'rank' or 'hierarchical'
+  part_length: int  # maximum tokens of a part, with bos and eos
+  summary_length: int  # maximum tokens of the summary; 0: no limit
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """How documents are read and their summaries written."""
+
+  settings: decode_settings.Settings
+  seed: int = 0  # of sampling
+  max_input_length: int | None = None  # tokens read of a document; None: all
+  batch_size: int | None = None  # most documents; None: see `batch_memory`
+  available: int | None = None  # bytes, parameters included; None: no limit
+  keep_memory: bool = False  # whether a Done has `memory`
+  parts: Parts | None = None  # None: whole documents
+
+
+class Job(NamedTuple):
+  """A document to summarise."""
+
+  number: int  # index among all documents
+  document: Any
+  sha256: str = ''  # of its text
+  pages: Any = None  # lists of ids, see `reading.Read`
+  read: int = 0  # tokens of the whole document
+  dropped: int = 0  # parts not read
+
+  @property
+  def kept(self):
+    """The number of tokens that are read."""
+    return sum(map(len, self.pages))
+
+
+class Done(NamedTuple):
+  """The result for a document: a row, or an InputError and no row."""
+
+  job: Job
+  row: Any = None
+  error: Any = None
+  tokens: Any = None  # int32 [written], padding included
+  memory: Any = None  # the encoder's output, if kept
+  levels: Any = None  # of hierarchical parts: a list of Part for each level
+
+
+class TimeLeft:
+  """The time left, in proportion to the characters not yet summarised."""
+
+  def __init__(self, characters, clock=time.monotonic):
+    self._left, self._done, self._clock = characters, 0, clock
+    self._start, self._end = clock(), None
+
+  def finish(self, characters):
+    """Counts these characters as done."""
+    self._done += characters
+    self._left -= characters
+    now = self._clock()
+    if self._done:
+      self._end = now + (now - self._start) * self._left / self._done
+
+  def seconds(self):
+    """Returns the estimate; None before anything is done."""
+    return None if self._end is None else max(0.0, self._end - self._clock())
+
+
+class Share(NamedTuple):
+  """The share that some parts of a document have in all the work."""
+
+  name: str  # of the document, or of one of its levels
+  time_left: TimeLeft  # of all documents
+  characters: float  # of the document, that these parts stand for
+
+
+def size(jobs):
+  """Returns the characters of documents; an empty one (of a level) is one."""
+  return sum(max(1, len(job.document.text)) for job in jobs)
+
+
+def stream(summarizer, jobs, options, progress, share=None):
+  """Yields a Done for each document, in the order they are finished.
+
+  Args:
+    jobs: list of Job, not yet tokenised.
+    options: Options, without parts.
+    progress: a `progress.Progress`, or what has its show, head and note_once.
+    share: Share if the jobs are parts of a document.
+  """
+  limits = batch_memory.BatchLimits(summarizer, options)
+  time_left = share.time_left if share else TimeLeft(size(jobs))
+  scale = share.characters / size(jobs) if share else 1
+  for portion in _portions(jobs):
+    tokenized = []
+    for done in _tokenize(summarizer, portion, options, progress, tokenized):
+      yield done
+      time_left.finish(scale * size([done.job]))
+    if not share:
+      for job in tokenized:
+        report_unknown(summarizer.vocabulary, job, job.pages, progress)
+    for shape, batch in reading.make_batches(
+        tokenized, limits.shape_of, limits.rows
+    ):
+      is_all = len(jobs) == 1 and not share
+      progress.head(
+          _head(batch, jobs, share and share.name),
+          None if is_all else time_left.seconds,
+      )
+      most = limits.rows(shape)
+      if not most:
+        (job,) = batch
+        yield Done(job, error=limits.too_large(job, shape))
+      else:
+        yield from _write_batch(
+            summarizer, batch, (most, *shape), options, progress
+        )
+      time_left.finish(scale * size(batch))
+
+
+def report_unknown(vocabulary, job, pages, progress):
+  """Notes the first document of a file that has many unknown tokens.
+
+  Args:
+    pages: lists of the document's ids.
+  """
+  ids = np.concatenate([np.ravel(page) for page in pages])
+  share = unknown.share(vocabulary, ids)
+  if share > _MOST_UNKNOWN:
+    progress.note_once(
+        job.document.source,
+        visible(
+            f'{job.document.id}: {share:.0%} of its tokens are characters that '
+            "the model's vocabulary does not have; expected a model trained on "
+            'this language'
+        ),
+    )
+
+
+def _portions(jobs):
+  portion, characters = [], 0
+  for job in jobs:
+    portion.append(job)
+    characters += len(job.document.text)
+    if characters >= _PORTION:
+      yield portion
+      portion, characters = [], 0
+  if portion:
+    yield portion
+
+
+def _tokenize(summarizer, portion, options, progress, tokenized):
+  """Appends tokenised jobs to `tokenized`; yields a Done for each failure."""
+  for job in portion:
+    progress.show('tokenising', len(tokenized), len(portion))
+    name = job.document.id
+    try:
+      read = summarizer.read(job.document.as_read, options.max_input_length)
+      models.check_length(
+          summarizer.config,
+          max(map(len, read.pages)),
+          name,
+          '; a --max_input_length reads its beginning',
+      )
+      pages = [np.asarray(page, np.int32) for page in read.pages]
+      tokenized.append(
+          job._replace(pages=pages, read=read.tokens, dropped=read.dropped)
+      )
+    except InputError as error:
+      yield Done(job, error=error)
+    except Exception as error:  # a tokenizer may raise anything
+      reason = f'{type(error).__name__}: {" ".join(str(error).split())}'
+      yield Done(
+          job, error=InputError(f'{name}: cannot be tokenised: {reason}')
+      )
+
+
+def _write_batch(summarizer, batch, shape, options, progress):
+  """Yields a Done for each job of a batch.
+
+  If the device runs out of memory, the batch is halved and tried again.
+
+  Args:
+    shape: (most rows of the batch, *padded shape of each document).
+  """
+  written = _generate(summarizer, batch, shape, options, progress)
+  if written is None and len(batch) == 1:
+    (job,) = batch
+    flag = batch_memory.limiting_flag(summarizer)
+    yield Done(
+        job,
+        error=InputError(
+            f'{job.document.id}: the device has not the memory for its '
+            f'{job.kept} tokens: --{flag} lowers the need'
+        ),
+    )
+  elif written is None:
+    half = len(batch) // 2
+    for part in (batch[:half], batch[half:]):
+      yield from _write_batch(
+          summarizer, part, (len(part), *shape[1:]), options, progress
+      )
+  else:
+    for i, job in enumerate(batch):
+      row = _row(summarizer, job, written, i, len(batch))
+      own = {name: x[i : i + 1] for name, x in written.memory.items()} or None
+      yield Done(job, row, tokens=written.tokens[i], memory=own)
+
+
+class _Written(NamedTuple):
+  """The result for a batch."""
+
+  tokens: Any  # int32 [rows, written]
+  encoding: float  # seconds
+  decoding: float  # seconds
+  memory: dict  # the encoder's output, if kept
+  masks: list  # [rows, ...], which tokens were selected; []: all
+
+
+def _generate(summarizer, batch, shape, options, progress):
+  """Returns the _Written of a batch; None if the device ran out of memory."""
+  # Round a batch of short documents up to a power of two so that few shapes are
+  # compiled. The extra rows repeat real documents, so decoding them takes no
+  # extra steps.
+  fit = batch_memory.BATCH_TOKENS // math.prod(shape[1:])
+  rows = reading.power_of_two_in(2 * len(batch) - 1)
+  rows = max(len(batch), min(rows, shape[0], fit))
+  inputs, mask = reading.pad(
+      [batch[row % len(batch)].pages for row in range(rows)],
+      shape[1:],
+      options.settings.pad_id,
+  )
+  start = encoded = time.monotonic()
+
+  def watch(stage, done, total):
+    nonlocal encoded
+    if stage == 'encoding':
+      encoded = time.monotonic()
+    progress.show(stage, done, total)
+
+  watch('encoding', 0, 1)
+  kept, masks = {}, []
+
+  def look(memory):
+    if options.keep_memory:
+      kept.update(memory)
+    if selected_tokens.selects(summarizer.config):
+      masks.extend(np.asarray(memory['mask']))
+
+  try:
+    with compiling.describe(compiling.shape_of(inputs)):
+      tokens = summarizer.generate(
+          inputs,
+          mask,
+          seed=options.seed,
+          settings=options.settings,
+          progress=watch,
+          on_encoded=look,
+      )
+  except (jax.errors.JaxRuntimeError, MemoryError) as error:
+    if not memory.is_out_of_memory(error):
+      raise
+    return None
+  return _Written(
+      tokens, encoded - start, time.monotonic() - encoded, kept, masks
+  )
+
+
+def _row(summarizer, job, written, i, documents):
+  """Makes the row of document i of a batch."""
+  # A document's share: the seconds of all documents add up to the whole.
+  encoding, decoding = (
+      written.encoding / documents,
+      written.decoding / documents,
+  )
+  selected = {}
+  if written.masks:
+    number = selected_tokens.count(summarizer, job.pages, written.masks[i])
+    selected = dict(tokens_selected=number)
+  document = job.document
+  return dict(
+      id=document.id,
+      prediction=summarizer.vocabulary.decode(written.tokens[i].tolist()),
+      source=document.source,
+      sha256=job.sha256,
+      **dict(document.references),
+      **({'query': document.query} if document.query else {}),
+      tokens_read=job.read,
+      tokens_kept=job.kept,
+      **selected,
+      seconds=round(encoding + decoding, 3),
+      seconds_encoding=round(encoding, 3),
+      seconds_decoding=round(decoding, 3),
+      documents_in_batch=documents,
+      peak_memory_bytes=memory.peak_bytes(),
+  )
+
+
+def _head(batch, jobs, name=None):
+  """'alice.txt', '3/12 and 4 more', or with a name 'NAME, part 3/12'."""
+  if name is None and len(jobs) == 1:
+    return visible(batch[0].document.id)
+  # Jobs keep their numbers if an earlier call has done some of them.
+  total = max(len(jobs), jobs[-1].number + 1)
+  front = '' if name is None else f'{visible(name)}, part '
+  more = f' and {len(batch) - 1} more' if batch[1:] else ''
+  return f'{front}{batch[0].number + 1}/{total}{more}'
