@@ -7,14 +7,13 @@ computes only the missing ones. FILE.partial has rows of JSON in the order they
 finished; FILE has them in the order of the documents, as JSON or as text.
 """
 
-import fcntl
 import json
 import os
 
+from locost_jax import files
 from locost_jax.data import sources
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
-from locost_jax.files import write
 from locost_jax.summarizing import outputs
 
 _FIELDS = ('id', 'prediction', 'sha256')
@@ -42,14 +41,18 @@ class Results:
     self._made_with, self._rows = made_with, {}
     self._file = _open_locked(self._partial)
     try:
-      complete = self._find_complete_lines()
-      if overwrite:
-        complete = b''
-      else:
+      self._journal = files.Journal(self._file)
+      torn = self._journal.torn
+      if torn[: len(_BEGIN)] != _BEGIN[: len(torn)]:
+        raise InputError(
+            f'{self._partial}: is no result of this command; move it away, or '
+            'use another --output'
+        )
+      if not overwrite:
         if as_json and os.path.exists(path):
           self._read(path, sources.read_lines(path))
-        self._read(self._partial, enumerate(complete.split(b'\n'), start=1))
-      self._file.truncate(len(complete))
+        self._read(self._partial, enumerate(self._journal.lines, start=1))
+      self._journal.keep(0 if overwrite else None)
     except BaseException:
       self.close()
       raise
@@ -65,13 +68,11 @@ class Results:
       InputError: it cannot be written.
     """
     self._rows[_key(row)] = row
-    line = json_line(row).encode() + b'\n'
-    try:
-      while line:
-        line = line[self._file.write(line) :]
-      os.fsync(self._file.fileno())
-    except OSError as error:
-      raise InputError(f'{self._partial}: {disk_error(error)}') from None
+    self._journal.write(json_line(row).encode() + b'\n')
+    if not self._journal.problem:
+      self._journal.sync()
+    if self._journal.problem:
+      raise InputError(f'{self._partial}: {self._journal.problem}')
 
   def finish(self, keys):
     """Writes FILE and removes FILE.partial.
@@ -99,7 +100,7 @@ class Results:
         for row in rows
     )
     try:
-      write(self._path, text)
+      files.write(self._path, text)
     except OSError as error:
       raise InputError(
           f'{self._path}: {disk_error(error)}; the summaries are in '
@@ -114,17 +115,6 @@ class Results:
     if status.st_nlink and not status.st_size:
       os.unlink(self._partial)
     self._file.close()
-
-  def _find_complete_lines(self):
-    """Returns FILE.partial without an incomplete last line."""
-    data = self._file.read()
-    torn = data[data.rfind(b'\n') + 1 :]
-    if torn[: len(_BEGIN)] != _BEGIN[: len(torn)]:
-      raise InputError(
-          f'{self._partial}: is no result of this command; move it away, or '
-          'use another --output'
-      )
-    return data[: len(data) - len(torn)]
 
   def _read(self, path, lines):
     """Adds the rows of a file after checking that they match this call."""
@@ -161,25 +151,13 @@ def _open_locked(path):
   Raises:
     InputError: it cannot be opened, or another process has it.
   """
-  while True:
-    try:
-      file = open(path, 'a+b', buffering=0)
-      file.seek(0)
-    except OSError as error:
-      raise InputError(f'{path}: cannot be written: {error.strerror}') from None
-    try:
-      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-      file.close()
-      if not isinstance(error, BlockingIOError):
-        raise InputError(
-            f'{path}: cannot be locked: {error.strerror}'
-        ) from None
-      raise InputError(f'{path}: another process is writing it') from None
-    # The former holder of the lock may have removed the file.
-    if os.fstat(file.fileno()).st_nlink:
-      return file
-    file.close()
+  try:
+    return files.open_locked(path)
+  except BlockingIOError:
+    raise InputError(f'{path}: another process is writing it') from None
+  except OSError as error:
+    what = 'locked' if error.errno in files.NO_LOCKS else 'written'
+    raise InputError(f'{path}: cannot be {what}: {error.strerror}') from None
 
 
 def _key(row):

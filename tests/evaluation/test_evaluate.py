@@ -283,7 +283,7 @@ def test_a_stopped_evaluation_continues(setup, tmp_path, monkeypatch, capsys):
   assert not path.exists()
   path.write_text('{"step": 4}\n{"tokens": [["x"]]}\n')
   assert run(4)[1] == whole and len(calls) == 3
-  monkeypatch.setattr(files, 'write', full_disk)
+  monkeypatch.setattr(files, 'Journal', full_disk)
   assert run(5)[1] == whole and len(calls) == 3
   assert 'No space left' in capsys.readouterr().err
 
