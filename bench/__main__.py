@@ -43,6 +43,7 @@ from absl import flags
 from bench import peers
 from bench import rounds
 from locost_jax.command_line import commands
+from locost_jax.command_line import tables
 from locost_jax.command_line import versions
 from locost_jax.command_line.progress import Line
 from locost_jax.devices import memory
@@ -248,8 +249,7 @@ def format_table(rows):
   keys = [key for key in keys if not key.endswith('times')]
   cells = [[key.replace('_', ' ') for key in keys]]
   cells += [[_format(key, row.get(key)) for key in keys] for row in rows]
-  widths = [max(map(len, column)) for column in zip(*cells)]
-  return '\n'.join('  '.join(map(str.rjust, row, widths)) for row in cells)
+  return '\n'.join(tables.align(cells, left=()))
 
 
 def _format(key, value):

@@ -1,13 +1,18 @@
-"""Atomic writes: a file on disk is complete or does not exist."""
+"""Files on disk: written whole or not at all, appended to, and locked."""
 
+import errno
 import fcntl
 import hashlib
+import json
 import os
 from pathlib import Path
 import stat
 
+from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 
+# Errors of a file system without locks.
+NO_LOCKS = errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP
 _BLOCK = 1 << 22  # bytes read at once
 _KINDS = {
     stat.S_IFDIR: 'a directory',
@@ -47,30 +52,6 @@ def check_mode(mode, name):
   if not stat.S_ISREG(mode):
     kind = _KINDS.get(stat.S_IFMT(mode), 'no file')
     raise InputError(f'{name}: is {kind}, expected a regular file')
-
-
-def open_locked(path):
-  """Opens a file to read and append bytes, locked until it is closed.
-
-  The operating system holds the lock (flock), and releases it whenever the
-  process ends, also after a crash.
-
-  Raises:
-    BlockingIOError: another process holds the lock.
-    OSError: the file cannot be opened, or its file system has no locks.
-  """
-  while True:
-    file = open(path, 'a+b', buffering=0)
-    try:
-      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-      # The former holder may have removed the file after this process opened it.
-      if os.fstat(file.fileno()).st_nlink:
-        file.seek(0)
-        return file
-    except OSError:
-      file.close()
-      raise
-    file.close()
 
 
 def write(path, content):
@@ -160,3 +141,122 @@ def check_directory(name, path):
     raise InputError(
         f'{where}: {existing} is not writable: expected a writable directory'
     )
+
+
+def open_locked(path, wait=False, parents=False):
+  """Opens a file for appending, and locks it until it is closed.
+
+  The operating system holds the lock (flock) and releases it whenever the
+  process ends, also after a crash.
+
+  Args:
+    wait: whether to wait while another process holds the lock.
+    parents: whether to make missing directories.
+
+  Returns:
+    An unbuffered binary file, at its beginning.
+
+  Raises:
+    BlockingIOError: another process holds the lock.
+    OSError: the file cannot be opened; or its file system has no locks.
+  """
+  while True:
+    if parents:
+      Path(path).parent.mkdir(parents=True, exist_ok=True)
+    file = open(path, 'a+b', buffering=0)
+    try:
+      fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+      if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+        file.seek(0)
+        return file
+    except FileNotFoundError:
+      pass  # the former holder removed the file after it was opened here
+    except BaseException:
+      file.close()
+      raise
+    file.close()
+
+
+class Appended:
+  """A file of whole records, opened for appending, that survives a full disk.
+
+  Bytes that cannot be written stay in memory; the next write continues with
+  them.
+
+  Attributes:
+    problem: why the last write failed, in a few words, or ''.
+  """
+
+  def __init__(self, file):
+    """Takes an unbuffered binary file."""
+    self._file, self._pending, self.problem = file, b'', ''
+
+  def write(self, record):
+    """Appends pending bytes and the record; keeps what cannot be written."""
+    self._pending += record
+    try:
+      while self._pending:
+        written = self._file.write(self._pending)
+        self._pending = self._pending[written:]
+      self.problem = ''
+    except OSError as error:
+      self.problem = disk_error(error)
+
+  def sync(self):
+    """Writes pending bytes and flushes the file to disk, if possible."""
+    self.write(b'')
+    try:
+      os.fsync(self._file.fileno())
+    except OSError as error:
+      self.problem = disk_error(error)
+
+  def close(self):
+    """Syncs and closes the file."""
+    self.sync()
+    self._file.close()
+
+
+class Journal(Appended):
+  """A JSONL file that is written row by row, and continued after a kill.
+
+  With a header, its first line is a JSON object: everything that the rows
+  depend on. A file with another header begins anew.
+
+  Attributes:
+    lines: the complete lines of an earlier process, bytes without the header.
+    torn: bytes after the last of them.
+  """
+
+  def __init__(self, file, header=None):
+    """Reads the file, and changes nothing before `keep`.
+
+    Args:
+      file: unbuffered and opened in mode 'a+b', as by `open_locked`.
+    """
+    super().__init__(file)
+    file.seek(0)
+    *self.lines, self.torn = file.read().split(b'\n')
+    self._header, self._front = header, []
+    if header is not None:
+      try:
+        is_same = bool(self.lines) and json.loads(self.lines[0]) == header
+      except (ValueError, RecursionError):
+        is_same = False
+      self._front = self.lines[:is_same]
+      self.lines = self.lines[1:] if is_same else []
+
+  def keep(self, count=None):
+    """Cuts the file after `count` of the lines; None: after all of them."""
+    self.lines = self.lines[:count]
+    kept = self._front + self.lines
+    try:
+      self._file.truncate(sum(len(line) + 1 for line in kept))
+    except OSError as error:
+      self.problem = disk_error(error)
+      return
+    if self._header is not None and not self._front:
+      self.add(self._header)
+
+  def add(self, row):
+    """Appends a JSON object; `problem` says whether that failed."""
+    self.write(json.dumps(row).encode() + b'\n')

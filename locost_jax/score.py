@@ -30,18 +30,18 @@ import sys
 from absl import flags
 
 from locost_jax.command_line import commands
+from locost_jax.command_line import tables
 from locost_jax.command_line.progress import Progress
 from locost_jax.errors import InputError
 from locost_jax.evaluation import compare_predictions
-from locost_jax.evaluation import comparison_table
+from locost_jax.evaluation import metric_table
 from locost_jax.evaluation import predictions
-from locost_jax.evaluation import score_metrics
-from locost_jax.evaluation import scoring
+from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
-from locost_jax.evaluation.metrics import score_metric
+from locost_jax.evaluation.metrics import rouge
 
 
-def define_flags(values, argv, metrics=score_metrics.METRICS):
+def define_flags(values, argv, metrics=metric_table.OF_SCORE):
   """Defines this command's flags; --metrics takes the names of `metrics`."""
   del argv
   flags.DEFINE_string(
@@ -136,7 +136,7 @@ def main(values, arguments):
   )
   protocols.on_lines('', protocol.split)  # Punkt may be missing
   path = find_file(values.predictions)
-  chosen = score_metrics.find(split(values.metrics), score_metrics.METRICS)
+  chosen = metric_table.find(split(values.metrics), metric_table.OF_SCORE)
   if list(chosen) != ['rouge'] or values.model:
     if values.compare:
       raise InputError('--compare and --metrics: expected one of them')
@@ -144,9 +144,9 @@ def main(values, arguments):
   pairs = predictions.read(path)
   if values.compare:
     result = compare((path, find_file(values.compare)), pairs, protocol, values)
-    show = comparison_table.format_text
+    show = compare_predictions.format_text
   else:
-    result = scoring.summarize(score(pairs, protocol, values), protocol)
+    result = rouge.summarize(score(pairs, protocol, values), protocol)
     show = text
   print(json.dumps(result) if values.format == 'json' else show(result))
 
@@ -172,14 +172,14 @@ def find_file(path):
 def score(pairs, protocol, values):
   """Returns the scores of each pair, and prints warnings."""
   progress = Progress()
-  scores = scoring.score_pairs(
+  scores = rouge.score_pairs(
       pairs,
       protocol,
       values.processes,
       lambda done, total: progress.show('scoring', done, total),
   )
   progress.wipe()
-  for line in scoring.warnings(pairs, protocol):
+  for line in rouge.warnings(pairs, protocol):
     print(line, file=sys.stderr)
   return scores
 
@@ -199,7 +199,7 @@ def compare(paths, pairs, protocol, values):
   scores = [score(side, protocol, values) for side in pairs]
   return dict(
       predictions=list(paths),
-      scores=[scoring.summarize(side, protocol) for side in scores],
+      scores=[rouge.summarize(side, protocol) for side in scores],
       **compare_predictions.compare(pairs, scores, protocol),
       signature=protocols.signature(protocol, len(pairs[0])),
   )
@@ -210,15 +210,15 @@ def print_metrics(path, chosen, protocol, values, more=None):
 
   Args:
     path: of the predictions.
-    chosen: {name: `score_metric.ScoreMetric`}.
+    chosen: {name: `metric.Metric`}.
     values: the flags.
     more: ({name: Result}) -> (text below the tables, {field: value} of the
       JSON output); None: nothing more.
   """
-  models = score_metrics.find_models(chosen, split(values.model))
-  rows = score_metrics.read_rows(path, values.documents, chosen)
+  models = metric_table.find_models(chosen, split(values.model))
+  rows = predictions.read_rows(path, values.documents, chosen)
   progress = Progress()
-  settings = score_metric.Settings(
+  settings = metric.Settings(
       protocol=protocol,
       processes=values.processes,
       layer=values.layer,
@@ -227,21 +227,20 @@ def print_metrics(path, chosen, protocol, values, more=None):
       batch_size=values.batch_size,
       show=progress.show,
   )
-  measured, problem = score_metrics.run(chosen, models, rows, settings)
+  measured, problem = metric_table.run(chosen, models, rows, settings)
   progress.wipe()
   if not measured:
     raise problem
-  for one in measured.values():
-    for line in one.notes:
-      print(line, file=sys.stderr)
-  found = {
-      name: score_metric.summarize(name, one) for name, one in measured.items()
-  }
+  notes = [line for one in measured.values() for line in one.notes]
+  if 'rouge' in measured:
+    notes += rouge.warnings(rows, protocol)
+  for line in notes:
+    print(line, file=sys.stderr)
+  found = {name: metric.summarize(name, one) for name, one in measured.items()}
   below, fields = more(measured) if more else ('', {})
   if values.format == 'text':
     tables = [
-        score_metrics.table(name, found[name], one)
-        for name, one in measured.items()
+        format_metric(name, found[name], one) for name, one in measured.items()
     ]
     print('\n\n'.join(tables + [below] * bool(below)))
   else:
@@ -256,8 +255,8 @@ def split(text):
 
 
 def text(result):
-  """Formats the result of `scoring.summarize`: the table and the signature."""
-  lines = [f'{"F1 x 100":<14}  {"":>6}  95% interval']
+  """Formats the result of `rouge.summarize`: the table and the signature."""
+  rows = [['F1 x 100', '', '95% interval']]
   for key, title in protocols.TITLES.items():
     if key in result:
       low, high = result['intervals'][key]
@@ -266,10 +265,36 @@ def text(result):
         of = '  of ' + ', '.join(
             protocols.TITLES[name] for name in result['mean_of']
         )
-      lines.append(
-          f'{title:<14}  {result[key]:6.2f}  {low:.2f} to {high:.2f}{of}'
-      )
+      rows.append([title, f'{result[key]:.2f}', f'{low:.2f} to {high:.2f}{of}'])
+  lines = tables.align(rows, (0, 2), (14, 6, 0))
   return '\n'.join([*lines, result['signature']])
+
+
+def format_metric(name, summary, measured):
+  """Returns the table of one metric, with its signature below.
+
+  A cell is '12.34 +-0.56 n:973': mean, half the interval, documents.
+
+  Args:
+    summary: from `metric.summarize`.
+    measured: the Result.
+  """
+  rows = [[name, *(column.title for column in measured.columns)]]
+  for row, values in summary['values'].items():
+    cells = []
+    for column in measured.columns:
+      key, digits = column.key, column.digits
+      cells.append('n/a')
+      if values[key] is not None:
+        low, high = summary['intervals'][row][key]
+        cells[-1] = (
+            f'{values[key]:.{digits}f} +-{(high - low) / 2:.{digits}f} '
+            f'n:{summary["documents"][row][key]}'
+        )
+    rows.append([row, *cells])
+  more = [f'{title}: {text}' for title, text in measured.numbers.items()]
+  lines = tables.align(rows, least=14)
+  return '\n'.join([*lines, *more, summary['signature']])
 
 
 if __name__ == '__main__':

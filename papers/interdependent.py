@@ -39,7 +39,6 @@ from locost_jax.data import pages
 from locost_jax.data import tasks
 from locost_jax.data import text as text_lib
 from locost_jax.errors import InputError
-from locost_jax.values import directories
 
 LEAST, GAIN = 20.0, 10.0  # t1 and t2 of the paper, in percent
 BINS = 10  # of the distances
@@ -116,7 +115,7 @@ def define_flags(values, argv):
 def main(values, arguments):
   """Runs the command."""
   commands.expect_flags_only(arguments)
-  directories.check('--output', values.output)
+  files.check_directory('--output', values.output)
   config, _ = commands.get_config(values)
   tasks.check(config)
   for task, member in tasks.members(config).items():

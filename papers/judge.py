@@ -30,7 +30,6 @@ from locost_jax import untrusted
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
 from locost_jax.evaluation.metrics import metric
-from locost_jax.evaluation.metrics import score_metric
 
 DIMENSIONS = ('relevance', 'consistency', 'fluency', 'coherence')
 COLUMNS = tuple(metric.Column(name, name, 2) for name in DIMENSIONS)
@@ -116,11 +115,11 @@ def parse(answer):
 
 
 def run(rows, settings, base_url, sample=500, seed=0, cache=''):
-  """Rates the predictions with a language model: a `score_metric.Result`.
+  """Rates the predictions with a language model: a `metric.Result`.
 
   Args:
-    rows: list of `score_metric.Row` with documents.
-    settings: `score_metric.Settings`; model is a name that the server knows.
+    rows: list of `metric.Row` with documents.
+    settings: `metric.Settings`; model is a name that the server knows.
     base_url: of the server, such as https://api.openai.com/v1.
     sample: most documents to rate.
     seed: of the sample.
@@ -153,9 +152,9 @@ def run(rows, settings, base_url, sample=500, seed=0, cache=''):
     values[i] = [ratings[name] or np.nan for name in DIMENSIONS]
   counts = len(chosen) - (~np.isnan(values[chosen])).sum(0)
   missing = dict(zip(DIMENSIONS, counts.tolist()))
-  return score_metric.Result(
+  return metric.Result(
       COLUMNS,
-      {score_metric.PREDICTION: values},
+      {metric.PREDICTION: values},
       (
           settings.model.replace('|', '_'),
           'prompt:locost-1',

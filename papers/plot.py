@@ -21,7 +21,6 @@ from locost_jax.command_line import commands
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
 from locost_jax.summarizing import outputs
-from locost_jax.values import directories
 from papers.figures import comparisons
 from papers.figures import costs
 from papers.figures import curves
@@ -155,7 +154,7 @@ def _check_output(output, overwrite, inputs):
   folder = os.path.dirname(output) or '.'
   if not os.path.isdir(folder):
     raise InputError(f'--output={output}: no directory {folder}')
-  directories.check('--output', folder)
+  files.check_directory('--output', folder)
   files.check_regular(output, f'--output={output}')
   if not overwrite:
     outputs.refuse_existing(output, 'output')

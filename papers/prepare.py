@@ -19,12 +19,12 @@ import shutil
 
 from absl import flags
 
+from locost_jax import files
 from locost_jax.command_line import commands
 from locost_jax.command_line.progress import Line
 from locost_jax.data import corpora
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
-from locost_jax.values import directories
 from papers.corpora import readers
 
 _PARTS = 'query', 'sections', 'documents', 'references'  # optional fields
@@ -64,7 +64,7 @@ def main(values, arguments):
         f'{values.raw}: no such directory' if values.raw else 'DIR is missing'
     )
     raise InputError(f'--raw={what}: expected {corpora.TABLE[values.task].raw}')
-  directories.check('--output', values.output)
+  files.check_directory('--output', values.output)
   counts = prepare(values.task, values.raw, values.output)
   print(report(values.task, counts))
   print(

@@ -16,25 +16,24 @@
   the document, k the mean number of the references. constant: the reference
   with the highest mean 2/3 ROUGE-1 + 1/3 ROUGE-2 over the references (of at
   most 500), not scored on its own document. oracle: sentences of the document
-  chosen with knowledge of the reference (`metrics/extractive_oracle.py`).
+  chosen with knowledge of the reference (`baselines.select_sentences`).
 
 Words are those of `words.of_any_script`.
 """
 
 import collections
+import dataclasses
 import re
 
 import numpy as np
 
 from locost_jax.data import text as text_lib
+from locost_jax.data import words
 from locost_jax.evaluation import baselines
-from locost_jax.evaluation import score_metrics
-from locost_jax.evaluation.metrics import lengths
 from locost_jax.evaluation.metrics import metric
-from locost_jax.evaluation.metrics import ngrams
 from locost_jax.evaluation.metrics import protocols
-from locost_jax.evaluation.metrics import score_metric
-from locost_jax.evaluation.metrics import words
+from locost_jax.evaluation.metrics import rouge
+from locost_jax.evaluation.metrics import texts
 
 _NUMBER = re.compile(r'\d+(?:[.,]\d+)*')
 _WORD = re.compile(r"[^\W\d_]+(?:[-'\u2019][^\W\d_]+)*")
@@ -45,9 +44,9 @@ _MOST_REFERENCES = 500
 def novelty(prediction, document):
   """Returns {'novel_N': (percent that the document lacks, 1)}."""
   sums = {}
-  for n in ngrams.SIZES:
-    if ours := set(ngrams.of_text(prediction, n)):
-      novel = ours.difference(ngrams.of_text(document, n))
+  for n in texts.SIZES:
+    if ours := set(texts.ngrams(prediction, n)):
+      novel = ours.difference(texts.ngrams(document, n))
       sums[f'novel_{n}'] = (100 * len(novel) / len(ours), 1)
   return sums
 
@@ -87,7 +86,7 @@ def _shared(summary, i, document, j):
 
 def fragments(prediction, document):
   """Returns {key: (number, 1)} of one document; {} for an empty summary."""
-  ours, theirs = words.flat(prediction), words.flat(document)
+  ours, theirs = words.of_any_script(prediction), words.of_any_script(document)
   if not ours:
     return {}
   lengths = [end - start for start, end in find_fragments(ours, theirs)]
@@ -132,7 +131,7 @@ def entities(prediction, document):
 
 
 def bounds(rows, settings):
-  """Scores lead, constant and oracle by ROUGE: a `score_metric.Result`."""
+  """Scores lead, constant and oracle by ROUGE: a `metric.Result`."""
   first = [row.references[0] for row in rows]
   counts = [len(text_lib.split_sentences(text)) for text in first]
   k = max(1, round(np.mean(counts)))
@@ -146,19 +145,20 @@ def bounds(rows, settings):
     oracles.append(
         baselines.oracle(row.document, row.references[0], settings.protocol)
     )
-  texts = {
+  written = {
       f'lead-{k}': [baselines.lead(row.document, k) for row in rows],
       'constant': [constant] * len(rows),
       'oracle': oracles,
   }
+  entry = rouge.of_protocol(settings.protocol)
   values = {
-      name: score_metrics.rouge(written, rows, settings, name)
-      for name, written in texts.items()
+      name: metric.of_texts(entry, one, rows, settings)
+      for name, one in written.items()
   }
   own = [constant in row.references for row in rows]
   values['constant'][own] = np.nan
-  return score_metric.Result(
-      score_metrics.ROUGE_COLUMNS,
+  return metric.Result(
+      entry.columns,
       values,
       (protocols.method(protocols.signature(settings.protocol, len(rows))),),
       more=dict(constant=constant, lead_sentences=k),
@@ -166,57 +166,61 @@ def bounds(rows, settings):
 
 
 def _of_texts(name, what, sums, columns, part='words:1'):
-  """Returns the ScoreMetric of a function of two texts.
+  """Returns the Metric of a function of two texts.
 
   Args:
-    name: of the metric.
-    what: one line about it.
     sums: (prediction, document) -> {key: (number, weight)}.
     columns: list of (key, title, digits).
     part: of the signature.
   """
   columns = tuple(metric.Column(*column) for column in columns)
-  keys = tuple(column.key for column in columns)
-  entry = metric.Metric(name, keys, metric.DOCUMENT, sums, columns)
-  return score_metrics.from_metric(entry, what, part)
+  return metric.Metric(
+      name, columns, sums, metric.DOCUMENT, (part,), None, what, True
+  )
 
 
 METRICS = {
-    'novelty': _of_texts(
-        'novelty',
-        '% of n-grams not in the document',
-        novelty,
-        [(f'novel_{n}', f'{n}-grams', 1) for n in ngrams.SIZES],
-    ),
-    'fragments': _of_texts(
-        'fragments',
-        'extractive fragments (Grusky et al. 2018)',
-        fragments,
-        [
-            ('coverage', 'coverage', 3),
-            ('density', 'density', 2),
-            ('compression', 'compression', 1),
-        ],
-    ),
-    'repetition': score_metrics.from_metric(
-        ngrams.REPETITION, '% of repeated n-grams', 'words:1'
-    ),
-    'length': score_metrics.from_metric(
-        lengths.LENGTH,
-        'words, and words / words of the reference',
-        'words:1',
-        references=False,
-    ),
-    'entities': _of_texts(
-        'entities',
-        '% of numbers and names that are also in the document',
-        entities,
-        [('numbers', 'numbers', 1), ('names', 'names', 1)],
-        'rules:1',
-    ),
-    'bounds': score_metric.ScoreMetric(
-        'ROUGE of lead, best constant summary and extractive oracle',
-        bounds,
-        (score_metric.DOCUMENT,),
-    ),
+    entry.name: entry
+    for entry in (
+        _of_texts(
+            'novelty',
+            '% of n-grams not in the document',
+            novelty,
+            [(f'novel_{n}', f'{n}-grams', 1) for n in texts.SIZES],
+        ),
+        _of_texts(
+            'fragments',
+            'extractive fragments (Grusky et al. 2018)',
+            fragments,
+            [
+                ('coverage', 'coverage', 3),
+                ('density', 'density', 2),
+                ('compression', 'compression', 1),
+            ],
+        ),
+        dataclasses.replace(
+            texts.REPETITION,
+            what='% of repeated n-grams',
+            parts=('words:1',),
+            also_references=True,
+        ),
+        dataclasses.replace(
+            texts.LENGTH,
+            what='words, and words / words of the reference',
+            parts=('words:1',),
+        ),
+        _of_texts(
+            'entities',
+            '% of numbers and names that are also in the document',
+            entities,
+            [('numbers', 'numbers', 1), ('names', 'names', 1)],
+            'rules:1',
+        ),
+        metric.Metric(
+            'bounds',
+            needs=metric.DOCUMENT,
+            what='ROUGE of lead, best constant summary and extractive oracle',
+            run=bounds,
+        ),
+    )
 }

@@ -15,6 +15,7 @@ the documents (SimCAS, table 2). --submission writes {id: prediction}, the
 format of SCROLLS for one data set, and scores nothing.
 """
 
+import dataclasses
 import functools
 import json
 import os
@@ -25,33 +26,39 @@ import numpy as np
 from locost_jax import files
 from locost_jax import score
 from locost_jax.command_line import commands
+from locost_jax.command_line import tables
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
+from locost_jax.evaluation import metric_table
 from locost_jax.evaluation import predictions
-from locost_jax.evaluation import score_metrics
+from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
-from locost_jax.evaluation.metrics import score_metric
-from locost_jax.evaluation.metrics.score_metric import ScoreMetric
 from papers import judge
 from papers import reading
 from papers import sentences
 
-_BOTH = score_metric.DOCUMENT, score_metric.MODEL
 METRICS = {
-    **score_metrics.METRICS,
+    **metric_table.OF_SCORE,
     **reading.METRICS,
-    'coherence': ScoreMetric(
-        'coherence by next-sentence prediction (PageSum)',
-        sentences.coherence,
-        (score_metric.MODEL,),
+    'coherence': metric.Metric(
+        'coherence',
+        what='coherence by next-sentence prediction (PageSum)',
+        run=sentences.coherence,
+        loads_model=True,
     ),
-    'locality': ScoreMetric(
-        'sentence similarity by distance (PageSum, figure 1)',
-        sentences.locality,
-        _BOTH,
+    'locality': metric.Metric(
+        'locality',
+        needs=metric.DOCUMENT,
+        what='sentence similarity by distance (PageSum, figure 1)',
+        run=sentences.locality,
+        loads_model=True,
     ),
-    'judge': ScoreMetric(
-        'a language model rates four dimensions from 1 to 5', judge.run, _BOTH
+    'judge': metric.Metric(
+        'judge',
+        needs=metric.DOCUMENT,
+        what='a language model rates four dimensions from 1 to 5',
+        run=judge.run,
+        loads_model=True,
     ),
 }
 
@@ -105,7 +112,7 @@ def main(values, arguments):
   if values.submission:
     return submit(path, values.submission, values.overwrite)
   names = values.metrics.replace('reading', ','.join(reading.METRICS))
-  chosen = score_metrics.find(list(dict.fromkeys(score.split(names))), METRICS)
+  chosen = metric_table.find(list(dict.fromkeys(score.split(names))), METRICS)
   options = dict(
       coherence=dict(seed=values.seed),
       judge=dict(
@@ -116,9 +123,11 @@ def main(values, arguments):
       ),
   )
   chosen = {
-      name: one._replace(
-          run=functools.partial(one.run, **options.get(name, {}))
+      name: dataclasses.replace(
+          one, run=functools.partial(one.run, **options[name])
       )
+      if name in options
+      else one
       for name, one in chosen.items()
   }
   if 'judge' in chosen:
@@ -132,18 +141,18 @@ def correlate(measured):
   """Correlates all numbers of the predictions over documents, pairwise.
 
   Args:
-    measured: {name: `score_metric.Result`}.
+    measured: {name: `metric.Result`}.
 
   Returns:
     (a table as text, {'correlation': titles and values; None: unknown}).
   """
   titles, columns = [], []
   for name, one in measured.items():
-    numbers = one.values.get(score_metric.PREDICTION)
+    numbers = one.values.get(metric.PREDICTION)
     if numbers is None:
       continue
     columns.append(numbers)
-    for _, title, _ in one.columns:
+    for title in (column.title for column in one.columns):
       if name != 'rouge' and not title.startswith(name):
         title = name if len(one.columns) == 1 else f'{name} {title}'
       titles.append(title)
@@ -154,7 +163,7 @@ def correlate(measured):
   ]
   plain = [[None if np.isnan(x) else float(x) for x in row] for row in values]
   found = dict(titles=titles, values=plain)
-  return '\n'.join(score_metrics.align(rows, 5)), {'correlation': found}
+  return '\n'.join(tables.align(rows, least=5)), {'correlation': found}
 
 
 def pearson(columns):

@@ -21,9 +21,8 @@ import random
 import numpy as np
 
 from locost_jax.data import text as text_lib
+from locost_jax.evaluation.metrics import intervals
 from locost_jax.evaluation.metrics import metric
-from locost_jax.evaluation.metrics import paired_tests
-from locost_jax.evaluation.metrics import score_metric
 from locost_jax.evaluation.model_metrics import torch_models
 
 SHUFFLED = 'shuffled'
@@ -36,7 +35,7 @@ LOCALITY_COLUMNS = (
 
 
 def coherence(rows, settings, seed=0):
-  """Measures predictions and references: a `score_metric.Result`."""
+  """Measures predictions and references: a `metric.Result`."""
   loaded = torch_models.load(
       'coherence',
       settings.model,
@@ -44,16 +43,16 @@ def coherence(rows, settings, seed=0):
       'a BERT with its next-sentence head',
   )
   texts = {
-      score_metric.PREDICTION: [
+      metric.PREDICTION: [
           text_lib.split_sentences(row.prediction) for row in rows
       ],
-      score_metric.REFERENCE: [
+      metric.REFERENCE: [
           text_lib.split_sentences(row.references[0]) for row in rows
       ],
   }
   texts[SHUFFLED] = [
       shuffled(sentences, f'{seed}:{i}')
-      for i, sentences in enumerate(texts[score_metric.REFERENCE])
+      for i, sentences in enumerate(texts[metric.REFERENCE])
   ]
   values = {}
   for name, documents in texts.items():
@@ -68,7 +67,7 @@ def coherence(rows, settings, seed=0):
         [[mean_of([next(found) for _ in one[1:]])] for one in documents]
     )
   p_values = compare_rows(values)
-  return score_metric.Result(
+  return metric.Result(
       COLUMNS,
       values,
       (loaded.name, f'seed:{seed}'),
@@ -82,13 +81,13 @@ def coherence(rows, settings, seed=0):
 
 def compare_rows(values):
   """Returns {'one row - another': p-value of their difference, or None}."""
-  rows, found = (score_metric.PREDICTION, score_metric.REFERENCE, SHUFFLED), {}
+  rows, found = (metric.PREDICTION, metric.REFERENCE, SHUFFLED), {}
   for one, other in itertools.combinations(rows, 2):
     both = np.concatenate([values[one], values[other]], axis=1)
     ours, theirs = np.split(both[~np.isnan(both).any(1)], 2, axis=1)
     found[f'{one} - {other}'] = None
     if len(ours):
-      (result,) = paired_tests.compare(ours, theirs)
+      (result,) = intervals.compare(ours, theirs)
       found[f'{one} - {other}'] = result['p_randomisation']
   return found
 
@@ -139,7 +138,7 @@ def next_probabilities(loaded, pairs, batch_size, show):
 
 
 def locality(rows, settings):
-  """Measures the similarity of documents' sentences: a `score_metric.Result`.
+  """Measures the similarity of documents' sentences: a `metric.Result`.
 
   In its JSON, `similarities` is a list of {distance, similarity, count}, means
   over all pairs of all documents.
@@ -158,9 +157,9 @@ def locality(rows, settings):
     total, count, mean = similarities(vectors, FARTHEST)
     sums, counts = sums + total, counts + count
     values[i] = total[0] / count[0], mean
-  return score_metric.Result(
+  return metric.Result(
       LOCALITY_COLUMNS,
-      {score_metric.DOCUMENT: values},
+      {metric.DOCUMENT: values},
       (loaded.name, 'pool:first'),
       more=dict(
           similarities=[

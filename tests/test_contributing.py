@@ -101,7 +101,8 @@ PROGRAMS = {
             chosen, ['a\\nb', 'c'], ['a', ['d\\ne\\nf', 'g']])
         assert written == {'line_ratio': 3 / 4}, written
         metric_table.check(['line_ratio'], 'line_ratio')
-        assert metric_table.COLUMNS[-1].title == 'lines'
+        assert metric_table.columns(())[-1].title == 'lines'
+        assert metric_table.OF_SCORE['line_ratio'] == 'line_ratio'
         """,
     'A schedule': """
         from configs import default

@@ -1,4 +1,4 @@
-"""Atomic writes of files."""
+"""Files are written whole, and continued after a kill."""
 
 import os
 
@@ -76,3 +76,24 @@ def test_only_regular_files_are_replaced(tmp_path, kind):
 def test_the_longest_file_name(tmp_path):
   files.write(tmp_path / ('x' * 255), b'new')
   assert (tmp_path / ('x' * 255)).read_bytes() == b'new'
+
+
+def test_a_journal_continues_after_its_last_complete_line(tmp_path):
+  path = tmp_path / 'file'
+  open_ = lambda header: files.Journal(open(path, 'a+b', buffering=0), header)
+  for header, lines in (
+      ({'a': 1}, []),
+      ({'a': 1}, [b'{"n": 0}', b'{"n": 1}']),
+      ({'a': 1}, [b'{"n": 0}', b'{"n": 0}', b'{"n": 1}']),
+      ({'a': 2}, []),
+      (None, [b'{"a": 2}', b'{"n": 0}', b'{"n": 1}']),
+  ):
+    journal = open_(header)
+    assert journal.lines == lines
+    journal.keep(1 if len(lines) == 2 else None)
+    for n in range(2):
+      journal.add({'n': n})
+    journal.write(b'{"n": ')  # killed
+    journal.close()
+  journal = open_(None)
+  assert (len(journal.lines), journal.torn) == (5, b'{"n": ')

@@ -21,7 +21,7 @@ PACKAGE = 'locost_jax'
 
 # Any module may import these.
 LEAVES = set(
-    'errors files config untrusted command_line.progress command_line.versions'.split()
+    'errors files config untrusted command_line.progress command_line.tables command_line.versions'.split()
 )
 # Arrays and text only: these import each other and LEAVES, and no Flax.
 PURE = set("""

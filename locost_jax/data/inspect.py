@@ -24,6 +24,7 @@ import numpy as np
 
 from locost_jax import files
 from locost_jax.command_line import commands
+from locost_jax.command_line import tables
 from locost_jax.command_line.progress import Line
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import gsg
@@ -256,15 +257,8 @@ def _table(result):
     )
     table.append((split, documents, 'inputs', *inputs))
     table.append(('', '', 'targets', *targets))
-  widths = [max(map(len, column)) for column in zip(*table)]
-  lines = [
-      '  '.join(
-          cell.ljust(width) if i in (0, 2) else cell.rjust(width)
-          for i, (cell, width) in enumerate(zip(row, widths))
-      ).rstrip()
-      for row in table
-  ]
-  lines.insert(1, '─' * (sum(widths) + 2 * len(widths) - 2))
+  lines = tables.align(table, left=(0, 2))
+  lines.insert(1, '─' * max(map(len, lines)))
   return lines
 
 

@@ -26,7 +26,6 @@ Reading needs neither TensorFlow nor SeqIO.
 """
 
 import contextlib
-import fcntl
 import itertools
 import json
 import os
@@ -241,14 +240,12 @@ def locked(path, wait=True):
   Yields:
     True; False if another process holds the lock and `wait` is False.
   """
-  path = pathlib.Path(path)
-  path.parent.mkdir(parents=True, exist_ok=True)
-  with open(f'{path}.lock', 'w') as file:
-    try:
-      fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-      yield False
-    else:
+  try:
+    file = files.open_locked(f'{path}.lock', wait, parents=True)
+  except BlockingIOError:
+    yield False
+  else:
+    with file:
       yield True
 
 

@@ -1,4 +1,6 @@
-"""Three baselines without a model, which a summary model must beat.
+"""Baselines without a model, and inputs exchanged between documents.
+
+A summary model must beat:
 
 - `lead`: the first sentences of the document.
 - `best_constant`: the same summary for every document: the training summary
@@ -6,19 +8,29 @@
   its input can at best learn this.
 - `unigram_loss`: the loss of a model that knows only token frequencies.
 
-`oracle` is an upper bound: summaries of whole sentences hardly score higher.
+`oracle` is an upper bound: summaries of whole sentences hardly score higher. If
+a model uses its input, its loss is higher with inputs exchanged between
+documents.
 """
 
-from collections import Counter
+import collections
 
 import numpy as np
 
+from locost_jax.command_line.progress import Progress
 from locost_jax.data import text as text_lib
 from locost_jax.errors import InputError
-from locost_jax.evaluation import scoring
-from locost_jax.evaluation.metrics import extractive_oracle
+from locost_jax.evaluation import content
+from locost_jax.evaluation import evaluate
+from locost_jax.evaluation import metric_table
 from locost_jax.evaluation.metrics import protocols
+from locost_jax.evaluation.metrics import rouge
 from locost_jax.evaluation.predictions import Pair
+from locost_jax.hosts import collective
+
+# Training targets for the baselines: enough for token frequencies, and read
+# within seconds.
+_TRAIN_TARGETS = 20_000
 
 
 def lead(text, sentences=1):
@@ -34,8 +46,74 @@ def oracle(document, reference, protocol):
   """
   sentences = text_lib.split_sentences(document)
   words = list(map(protocol.tokenize, sentences))
-  chosen = extractive_oracle.select(words, protocol.tokenize(reference))
+  chosen = select_sentences(words, protocol.tokenize(reference))
   return ' '.join(sentences[i] for i in chosen)
+
+
+def select_sentences(document, reference, most=None):
+  """Returns the indices of the sentences of the greedy oracle, in order.
+
+  Nallapati et al. 2017, section 3.1: starting with no sentence, the sentence of
+  the document that most increases
+
+    (ROUGE-1 F1 + ROUGE-2 F1) / 2
+
+  of the chosen sentences is added, until none increases it. Bigrams do not
+  cross sentences.
+
+  Args:
+    document: list of sentences, lists of words.
+    most: most sentences to choose; None: no limit.
+  """
+  counted = [_count_ngrams(document, [reference], n) for n in (1, 2)]
+  chosen, best = [], 0.0
+  taken = [np.zeros(wanted.shape, np.int32) for _, wanted, _, _ in counted]
+  length = [0, 0]
+  is_free = np.ones(len(document), bool)
+  while is_free.any() and (most is None or len(chosen) < most):
+    scores = np.zeros(len(document))
+    for side, (there, wanted, sizes, expected) in enumerate(counted):
+      hits = np.minimum(taken[side] + there, wanted).sum(1)
+      # F1 = 2 hits / (n-grams of one + n-grams of the other).
+      scores += hits / np.maximum(length[side] + sizes + expected, 1)
+    scores[~is_free] = -1
+    i = int(scores.argmax())
+    if scores[i] <= best + 1e-12:
+      break
+    best = scores[i]
+    chosen.append(i)
+    is_free[i] = False
+    for side, (there, _, sizes, _) in enumerate(counted):
+      taken[side] = taken[side] + there[i]
+      length[side] += sizes[i]
+  return sorted(chosen)
+
+
+def _count_ngrams(document, reference, n):
+  """Counts the n-grams of a reference, and their occurrences in sentences.
+
+  Returns:
+    (there, wanted, sizes, expected): int [S, G], the count of each reference
+    n-gram in each sentence; int [G], its count in the reference; int [S], all
+    n-grams of each sentence; and the number of n-grams of the reference.
+  """
+  (expected,) = _ngrams(reference, n)
+  columns = {gram: g for g, gram in enumerate(expected)}
+  there = np.zeros([len(document), len(columns)], np.int32)
+  sizes = np.zeros(len(document), np.int64)
+  for s, counts in enumerate(_ngrams(document, n)):
+    sizes[s] = counts.total()
+    for gram in counts.keys() & columns.keys():
+      there[s, columns[gram]] = counts[gram]
+  wanted = np.array(list(expected.values()), np.int32)
+  return there, wanted, sizes, expected.total()
+
+
+def _ngrams(sentences, n):
+  return [
+      collections.Counter(zip(*(words[i:] for i in range(n))))
+      for words in sentences
+  ]
 
 
 def best_constant(
@@ -92,7 +170,7 @@ def best_constant(
     pairs = [Pair(candidates[j], [text]) for j in tried for text in references]
     scores = [
         row[protocols.MEAN]
-        for row in scoring.score_pairs(pairs, protocol, None, show)
+        for row in rouge.score_pairs(pairs, protocol, None, show)
     ]
     means = np.reshape(scores, [len(tried), -1]).mean(1)
     for j, score in zip(tried, means):
@@ -139,7 +217,7 @@ def _mean_rouge_n(candidates, references, n):
 
 def _occurrences(words, n):
   """Returns (n-gram, 0), (n-gram, 1), ... for each occurrence of an n-gram."""
-  seen = Counter()
+  seen = collections.Counter()
   occurrences = []
   for gram in zip(*(words[i:] for i in range(n))):
     occurrences.append((gram, seen[gram]))
@@ -175,3 +253,157 @@ def unigram_loss(train_targets, validation_targets, vocabulary_size):
   if not tokens:
     raise InputError('unigram loss: there are no validation tokens')
   return float(total / tokens)
+
+
+def exchange_inputs(batches, vocabulary):
+  """Exchanges the inputs of batches between documents.
+
+  Within a batch, document i gets the input of document i + n // 2, not of its
+  neighbour: batches are sorted by length, and neighbours may be duplicates. A
+  document that is alone in its batch gets an input of the previous batch; if
+  there is no previous batch, its loss weights become 0.
+
+  Args:
+    batches, vocabulary: as in `evaluate`.
+
+  Yields:
+    (batch, info), shapes unchanged.
+  """
+  spare = None
+  for batch, info in batches:
+    n = len(info['id'])
+    batch = dict(batch)
+    inputs = np.array(batch['encoder_input_tokens'])
+    last = inputs[n - 1].copy() if n else None
+    if n > 1:
+      inputs[:n] = np.roll(inputs[:n], -(n // 2), axis=0)
+    elif n == 1 and spare is not None:
+      inputs[0] = vocabulary.pad_id
+      own = tuple(
+          slice(min(sizes)) for sizes in zip(spare.shape, inputs[0].shape)
+      )
+      inputs[0][own] = spare[own]
+    elif n == 1:
+      for key in ('decoder_loss_weights', content.WEIGHTS):
+        if key in batch:
+          batch[key] = np.zeros_like(batch[key])
+    spare = last if n else spare
+    batch['encoder_input_tokens'] = inputs
+    yield batch, info
+
+
+def measure(
+    batches,
+    train_records,
+    vocabulary,
+    metrics,
+    common=None,
+    protocol=protocols.AUTO,
+):
+  """Measures the baselines that need no model.
+
+  Args:
+    batches: as in `evaluate`.
+    train_records: iterable of dicts with targets (ids) and reference (str).
+    metrics: like config.eval.metrics. If none needs summaries, only 'unigram'
+      is returned.
+    common: see `evaluate.evaluate`.
+
+  Returns:
+    dict of
+      unigram: {'loss'}, under the token frequencies of the training targets.
+      lead: scores, and 'sentences', the mean number of sentences of a training
+        target.
+      constant: scores, and 'text', the training target with the highest mean
+        ROUGE on this split.
+      oracle: scores; see `select_sentences`.
+  """
+  train_records = list(train_records)
+  of_text = metric_table.of_summaries(metrics, protocol)
+  protocol = protocols.find(protocol)
+  train_references = [record['reference'] for record in train_records]
+  sentences = _mean_sentences(train_references)
+  rows = collective.gather_rows(
+      list(_rows(batches, vocabulary, sentences, of_text and protocol, common))
+  )
+  loss = unigram_loss(
+      [record['targets'] for record in train_records],
+      [np.asarray(row['targets'], np.int32) for row in rows],
+      vocabulary.size,
+  )
+  measured = {'unigram': {'loss': float(loss)}}
+  if not of_text:
+    return measured
+  references = [row['reference'] for row in rows]
+  progress = Progress()
+  constant = best_constant(
+      train_references,
+      list(map(first_reference, references)),
+      protocol=protocol,
+      show=evaluate.show_progress(progress),
+  )
+  progress.wipe()
+  contents = None if common is None else [row['contents'] for row in rows]
+  score = lambda texts: evaluate.score(of_text, texts, references, contents)
+  leads = [row['lead'] for row in rows]
+  measured['lead'] = dict(score(leads), sentences=sentences)
+  measured['constant'] = dict(score([constant] * len(rows)), text=constant)
+  measured['oracle'] = dict(score([row['oracle'] for row in rows]))
+  return measured
+
+
+def _rows(batches, vocabulary, sentences, protocol, common):
+  """Yields a dict per document: lead, oracle, reference, targets, contents.
+
+  Args:
+    batches, vocabulary, common: see `measure`.
+    sentences: number of sentences of the lead.
+    protocol: a `protocols.Protocol`, for the oracle; false: no oracle.
+  """
+  for batch, info in batches:
+    lengths = batch['decoder_loss_weights'].astype(bool).sum(axis=1)
+    for i, reference in enumerate(info['reference']):
+      inputs = batch['encoder_input_tokens'][i]
+      text = content.input_text(inputs, vocabulary)
+      row = dict(
+          lead=lead(text, sentences),
+          reference=reference,
+          targets=batch['decoder_target_tokens'][i, : lengths[i]].tolist(),
+      )
+      if protocol:
+        row['oracle'] = oracle(text, first_reference(reference), protocol)
+      if common is not None:
+        row['contents'] = content.of_document(
+            inputs, reference, vocabulary, common
+        )
+      yield row
+
+
+def _mean_sentences(texts):
+  counts = [len(text_lib.split_sentences(text)) for text in texts[:1000]]
+  return max(1, round(sum(counts) / max(len(counts), 1)))
+
+
+def first_reference(reference):
+  """Returns the reference, or the first one of a list of references."""
+  return reference if isinstance(reference, str) else reference[0]
+
+
+def first_records(cache, most=_TRAIN_TARGETS):
+  """Yields at most `most` records of a training cache, evenly from parts."""
+  parts = cache.window(0, 0)
+  for part in parts:
+    for i in range(min(most // len(parts), len(part))):
+      yield part[i]
+
+
+def find_inputs(batches, vocabulary, ids):
+  """Returns {id: input text} of the documents `ids` in this host's rows."""
+  texts = {}
+  for batch, info in batches:
+    for i, name in enumerate(info['id']):
+      if name in ids:
+        texts[name] = content.input_text(
+            batch['encoder_input_tokens'][i], vocabulary
+        )
+  return texts

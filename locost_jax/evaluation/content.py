@@ -3,18 +3,18 @@
 A model that ignores its input can learn common words, but not the words of a
 document. Two numbers measure this:
 
-- `recall` (`metrics/recall.py`): the share of the reference's content words
-  that the summary has.
-- `content_loss` (`model_metrics/loss.py`): the loss over content tokens of the
-  target. If a model ignores its input, another document's input does not change
-  this loss.
+- `recall`: the share of the reference's content words that the summary has.
+- `content_loss`: the loss over content tokens of the target. If a model ignores
+  its input, another document's input does not change this loss.
 
 A content word or token is in the reference and in the document, and not among
 the COMMONEST most frequent ones of the training targets.
 """
 
 import collections
+import functools
 import json
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -163,3 +163,86 @@ def input_text(tokens, vocabulary):
     return vocabulary.decode(tokens.tolist())
   pages = [vocabulary.decode(page) for page in tokens.tolist()]
   return '\n'.join(page for page in pages if any(map(str.isalnum, page)))
+
+
+def recall_of(protocol=protocols.PROTOCOLS['locost']):
+  """Returns the Metric `recall` with the words of a `protocols.Protocol`."""
+  return metric.Metric(
+      'recall',
+      (metric.Column('recall', 'recall', 1),),
+      functools.partial(_recall, protocol),
+      metric.CONTENT,
+  )
+
+
+def _recall(protocol, prediction, contents):
+  """Returns {'recall': (content words written x 100, content words)}.
+
+  Args:
+    contents: the content words of each reference, a list of lists; the
+      reference with the highest recall counts. Each word counts once.
+  """
+  written = set(protocol.tokenize(prediction))
+  counts = [
+      (len(written.intersection(content)), len(set(content)))
+      for content in contents
+      if content
+  ]
+  if not counts:
+    return {}
+  found, wanted = max(counts, key=lambda count: count[0] / count[1])
+  return {'recall': (100.0 * found, wanted)}
+
+
+@functools.cache
+def _eval_step():
+  import jax  # not for those who only score texts
+
+  from locost_jax.training import step
+
+  return jax.jit(step.eval_step, static_argnames='model')
+
+
+def _losses(model, params, batch):
+  """Returns {key: (sum, weight)} over the target tokens of a batch.
+
+  loss and content_loss: mean cross entropy in nats per token.
+  """
+  import jax.numpy as jnp
+
+  batch = dict(batch)
+  every, of_content = batch['decoder_loss_weights'], batch.pop(WEIGHTS, None)
+  if of_content is None:
+    of_content = jnp.zeros_like(every)
+  batch['decoder_loss_weights'] = jnp.stack([every, of_content], axis=-1)
+  found = _eval_step()(params, batch, model=model)
+  loss, accuracy, weight = (
+      found[key] for key in ('loss', 'accuracy', 'weight')
+  )
+  return {
+      'loss': (loss[0], weight[0]),
+      'accuracy': (accuracy[0], weight[0]),
+      'content_loss': (loss[1], weight[1]),
+  }
+
+
+def _perplexity(means):
+  """Returns {'perplexity': exp(loss)} (SimCAS, table 9)."""
+  if 'loss' not in means:
+    return {}
+  # exp(710) is infinite in float64, and JSON has no infinity.
+  return {'perplexity': math.exp(min(means['loss'], 700.0))}
+
+
+LOSS = metric.Metric(
+    'loss',
+    (
+        metric.Column('loss', 'loss', 3, True),
+        metric.Column('accuracy', ''),
+        metric.Column('content_loss', 'content', 3, True),
+        metric.Column('perplexity', '', lower_is_better=True),
+    ),
+    _losses,
+    metric.MODEL,
+    derive=_perplexity,
+)

@@ -1,49 +1,30 @@
 """Evaluates a model on a split: loss, generated summaries and their scores.
 
 `metric_table.METRICS` lists the metrics. Summaries are generated with
-config.decode, and only if a metric needs them. `measure_baselines.py` gives the
-numbers to compare with.
+config.decode, and only if a metric needs them. `baselines.py` gives the numbers
+to compare with.
 """
 
 import dataclasses
 import functools
-import hashlib
-import json
-import os
-from pathlib import Path
-import sys
 
 import jax
 from jax.experimental import multihost_utils
 import numpy as np
 
-from locost_jax import files
 from locost_jax.command_line.progress import Progress
 from locost_jax.config import decode_settings
 from locost_jax.config import schema
 from locost_jax.devices import compiling
 from locost_jax.devices import sharding
-from locost_jax.errors import disk_error
 from locost_jax.evaluation import content
 from locost_jax.evaluation import metric_table
+from locost_jax.evaluation import predictions
 from locost_jax.evaluation.metrics import metric as metric_lib
 from locost_jax.evaluation.metrics import protocols
 from locost_jax.generation import generate
 from locost_jax.hosts import collective
 from locost_jax.hosts import watchdog
-
-# Keys of config.data that determine what the model reads of a document.
-_READING = (
-    'max_input_length',
-    'input_field',
-    'query_field',
-    'query_in',
-    'pages',
-    'num_pages',
-    'page_length',
-    'empty_page',
-    'document_length',
-)
 
 
 def check(config):
@@ -63,14 +44,6 @@ def settings_of(config):
 def _writes_sentinels(config):
   """Whether the targets have sentinels: with span corruption."""
   return config.get('span_corruption') is not None
-
-
-def selection_of(model_config):
-  """Describes how the decoder's input is selected; '' without a selector."""
-  if getattr(model_config, 'select', '') != 'ppo':
-    return ''
-  how = {'sample': 'sampling'}.get(model_config.selection)
-  return f'selected by {how or model_config.selection}'
 
 
 def evaluate(
@@ -95,7 +68,7 @@ def evaluate(
     config: the whole config; uses eval.metrics, eval.protocol and decode.
     task_name: part of the metrics' names.
     split: also part of the names, unless it is 'validation'.
-    predictions_path: file for the predictions, see `write_predictions`; a write
+    predictions_path: file for the predictions, see `predictions.write`; a write
       error is reported on stderr. None: no file.
     common: the `content.Common` of the training targets; None: recall and
       content_loss are not measured.
@@ -108,8 +81,8 @@ def evaluate(
       model, params, batches, vocabulary, config, mesh, common=common
   )
   if predictions_path is not None and rows and jax.process_index() == 0:
-    try_write_predictions(
-        predictions_path, rows, prediction_metadata(config, len(rows))
+    predictions.try_write(
+        predictions_path, rows, predictions.metadata(config, len(rows))
     )
   if split != 'validation':
     task_name = f'{task_name}-{split}'
@@ -200,6 +173,48 @@ def show_progress(progress):
   return show
 
 
+def group_by_length(rows):
+  """Groups rows of predictions by the number of tokens that the model read.
+
+  Args:
+    rows: dicts from `measure`, with tokens_kept > 0.
+
+  Returns:
+    List of (low, high, rows with low <= tokens_kept <= high), shortest first;
+    low is a power of two plus 1, high the next power; no group is empty.
+  """
+  groups = {}
+  for row in rows:
+    groups.setdefault((row['tokens_kept'] - 1).bit_length(), []).append(row)
+  return [((1 << k >> 1) + 1, 1 << k, groups[k]) for k in sorted(groups)]
+
+
+def score_by_length(rows, names, protocol=protocols.AUTO):
+  """Scores the groups of `group_by_length`.
+
+  Args:
+    rows: dicts with prediction, reference and tokens_kept.
+    names: config.eval.metrics; only metrics of texts are computed.
+
+  Returns:
+    List of (low, high, documents, {'rouge1': ..., ...}).
+  """
+  metrics = metric_table.select(names, metric_lib.TEXT, protocol=protocol)
+  return [
+      (
+          low,
+          high,
+          len(found),
+          score(
+              metrics,
+              [row['prediction'] for row in found],
+              [row['reference'] for row in found],
+          ),
+      )
+      for low, high, found in group_by_length(rows)
+  ]
+
+
 def _rows(batch, info, tokens, vocabulary, common, keep_sentinels):
   """Returns a row for each document, see `measure`, with its contents."""
   rows = []
@@ -248,87 +263,3 @@ def _generate(model, params, batch, real, vocabulary, config, mesh):
   rows = len(tokens) // part.count
   start = rows * part.index
   return tokens[start : start + rows].tolist()
-
-
-def prediction_metadata(config, documents, checkpoint=None):
-  """Returns the fields that all rows of a predictions file share.
-
-  Args:
-    documents: number of rows.
-    checkpoint: {step, sha256} of the model; None: it is not on disk yet.
-
-  Returns:
-    dict of signature (of ROUGE, if measured), settings (of decoding, as
-    `summarize` writes them, and of reading) and checkpoint.
-  """
-  settings = settings_of(config)
-  found = dict(
-      settings=dict(
-          decode_settings.as_dict(settings),
-          method=decode_settings.method_of(settings),
-          seed=config.decode.seed,
-          selection=selection_of(config.model),
-          **{key: config.data.get(key) for key in _READING},
-      )
-  )
-  signatures = metric_table.signatures(
-      config.eval.metrics, documents, config.eval.protocol
-  )
-  if 'rouge' in signatures:
-    found['signature'] = signatures['rouge']
-  return found | ({'checkpoint': checkpoint} if checkpoint else {})
-
-
-def write_predictions(path, rows, metadata=()):
-  """Writes rows as JSONL, atomically.
-
-  A file of other settings or documents is kept: `NAME.settings-HASH.jsonl` is
-  written instead of `NAME.jsonl`. find_predictions.py finds both.
-
-  Args:
-    rows: dicts from `measure`; a list of references is written as `references`.
-    metadata: fields added to every row, see `prediction_metadata`.
-  """
-  lines = []
-  for row in rows:
-    row = dict(row, **dict(metadata))
-    if not isinstance(row['reference'], str):
-      row['references'] = row.pop('reference')
-    lines.append(json.dumps(row, ensure_ascii=False) + '\n')
-  made_of = _made_of(lines)
-  if os.path.exists(path) and made_of != _made_of(
-      Path(path).read_bytes().splitlines()
-  ):
-    kept, path = path, Path(path).with_suffix(f'.settings-{made_of}.jsonl')
-    print(
-        f'{kept} has other settings or documents; wrote {path}',
-        file=sys.stderr,
-        flush=True,
-    )
-  files.write(path, ''.join(lines))
-
-
-def _made_of(lines):
-  """Returns a hash of the settings and references of rows in JSON, or None."""
-  digest = hashlib.sha256()
-  for line in lines:
-    try:
-      row = json.loads(line)
-      for name in ('prediction', 'tokens_kept', 'signature', 'checkpoint'):
-        row.pop(name, None)
-    except (ValueError, AttributeError):  # a damaged file
-      return None
-    digest.update(json.dumps(row, sort_keys=True).encode() + b'\n')
-  return digest.hexdigest()[:8]
-
-
-def try_write_predictions(path, rows, metadata=()):
-  """Like `write_predictions`, but reports a write error on stderr."""
-  try:
-    write_predictions(path, rows, metadata)
-  except OSError as error:
-    print(
-        f'{path} could not be written: {disk_error(error)}',
-        file=sys.stderr,
-        flush=True,
-    )

@@ -7,8 +7,6 @@ on; then {'tokens': lists of ids} for each batch, in order. The file is removed
 when the results are complete.
 """
 
-import json
-import os
 from pathlib import Path
 
 from locost_jax import files
@@ -27,25 +25,28 @@ class GeneratedBatches:
   def __init__(self, path, key):
     """Reads the stored batches, if they have the same key.
 
-    From a truncated line on, batches are generated again.
+    From a damaged line on, batches are generated again.
 
     Args:
       path: this host's file; its directory is created.
       key: everything the tokens depend on, a JSON object.
     """
-    self._path, self._file = Path(path), None
-    found = _read(self._path, key)
+    self._path, self._journal, self._found = Path(path), None, []
+    files.check_regular(path)
+    try:
+      self._path.parent.mkdir(parents=True, exist_ok=True)
+      self._journal = files.Journal(open(path, 'a+b', buffering=0), key)
+      self._found = list(_read(self._journal.lines, path))
+    except OSError as error:
+      self._give_up(disk_error(error))
     # Hosts generate together, so all start at the first batch missing on any.
-    count = min(collective.gather_rows([len(found)]))
-    self._found = found[:count]
+    count = min(collective.gather_rows([len(self._found)]))
+    self._found = self._found[:count]
     if count:
       collective.log(f'{count:,} batches were generated before ({path})')
-    try:
-      lines = [key, *({'tokens': tokens} for tokens in self._found)]
-      files.write(self._path, ''.join(json.dumps(x) + '\n' for x in lines))
-      self._file = open(self._path, 'a', encoding='utf-8')
-    except OSError as error:
-      self._give_up(error)
+    if self._journal is not None:
+      self._journal.keep(count)
+      self._check()
 
   def get(self, number, generate):
     """Returns the tokens of a batch, a list of lists.
@@ -57,42 +58,35 @@ class GeneratedBatches:
     if number < len(self._found):
       return self._found[number]
     tokens = generate()
-    if self._file is not None:
-      try:
-        self._file.write(json.dumps({'tokens': tokens}) + '\n')
-        self._file.flush()
-      except OSError as error:
-        self._give_up(error)
+    if self._journal is not None:
+      self._journal.add({'tokens': tokens})
+      self._check()
     return tokens
 
   def remove(self):
     """Removes the file, when the results are complete."""
-    if self._file is not None:
-      self._file.close()
+    if self._journal is not None:
+      self._journal.close()
     self._path.unlink(missing_ok=True)
 
-  def _give_up(self, error):
-    self._file = None
+  def _check(self):
+    if self._journal.problem:
+      self._give_up(self._journal.problem)
+
+  def _give_up(self, problem):
+    self._journal = None
     collective.log(
-        f'{self._path}: {disk_error(error)}: if this evaluation is stopped, it '
-        'starts again from the beginning'
+        f'{self._path}: {problem}: if this evaluation is stopped, it starts '
+        'again from the beginning'
     )
 
 
-def _read(path, key):
-  """Returns the tokens of all complete lines; [] if the key differs."""
-  if not os.path.exists(path):
-    return []
-  with untrusted.open_regular(path) as file:
-    lines = file.read().split(b'\n')[:-1]
-  found = []
-  try:
-    if not lines or untrusted.parse_object(lines[0], path) != key:
-      return []
-    for line in lines[1:]:
+def _read(lines, path):
+  """Yields the tokens of lines up to a damaged one."""
+  for line in lines:
+    try:
       tokens = untrusted.parse_object(line, path).get('tokens')
       untrusted.check(path, 'tokens', tokens, _ROWS)
-      found.append(tokens)
-  except InputError:
-    pass  # damaged from here on
-  return found
+    except InputError:
+      return
+    yield tokens

@@ -1,36 +1,37 @@
-"""The metrics of config.eval.metrics by name, in the order of the tables."""
+"""The metrics by name, in the order of the tables.
+
+config.eval.metrics and `score --metrics` choose some of them; the config may
+also name Metrics of its own.
+"""
 
 from locost_jax.errors import InputError
-from locost_jax.evaluation.metrics import answers
-from locost_jax.evaluation.metrics import lengths
+from locost_jax.errors import suggest
+from locost_jax.evaluation import content
 from locost_jax.evaluation.metrics import metric
-from locost_jax.evaluation.metrics import ngrams
 from locost_jax.evaluation.metrics import protocols
-from locost_jax.evaluation.metrics import recall
 from locost_jax.evaluation.metrics import rouge
-from locost_jax.evaluation.model_metrics import loss
+from locost_jax.evaluation.metrics import texts
+from locost_jax.evaluation.model_metrics import bertscore
+from locost_jax.evaluation.model_metrics import blanc
 
 METRICS = {
     entry.name: entry
     for entry in (
-        loss.LOSS,
-        rouge.of_protocol('locost'),
-        recall.of_protocol('locost'),
-        answers.ANSWERS,
-        lengths.LENGTH,
-        ngrams.REPETITION,
+        content.LOSS,
+        rouge.of_protocol(),
+        content.recall_of(),
+        texts.ANSWERS,
+        texts.LENGTH,
+        texts.REPETITION,
+        bertscore.BERTSCORE,
+        blanc.BLANC,
     )
 }
 # Metrics whose words are those of config.eval.protocol.
-_OF_PROTOCOL = {'rouge': rouge.of_protocol, 'recall': recall.of_protocol}
-COLUMNS = tuple(
-    column for entry in METRICS.values() for column in entry.columns
-)
-LOWER_IS_BETTER = frozenset(
-    key for entry in METRICS.values() for key in entry.lower_is_better
-)
-
-
+_OF_PROTOCOL = {'rouge': rouge.of_protocol, 'recall': content.recall_of}
+# Those of `score --metrics`, and those of config.eval.metrics.
+OF_SCORE = {name: entry for name, entry in METRICS.items() if entry.what}
+OF_CONFIG = {name: entry for name, entry in METRICS.items() if entry.sums}
 # config.checkpoint.metric: the loss with fewer than FEW_DOCUMENTS documents,
 # because ROUGE is then mostly noise; else the mean of ROUGE.
 AUTO = 'auto'
@@ -64,18 +65,35 @@ def select(names, *needs, protocol=protocols.AUTO):
   Raises:
     InputError: unknown metric.
   """
-  for name in names:
-    if name not in METRICS:
-      raise InputError(
-          f'config.eval.metrics: {name!r} is none of '
-          f'{", ".join(map(repr, METRICS))}'
-      )
-  words = protocols.find(protocol, 'config.eval.protocol').name
-  chosen = [
-      _OF_PROTOCOL[name](words) if name in _OF_PROTOCOL else METRICS[name]
-      for name in names
-  ]
+  words, chosen = protocols.find(protocol, 'config.eval.protocol'), []
+  for entry in names:
+    if not isinstance(entry, metric.Metric):
+      if entry not in OF_CONFIG:
+        raise InputError(
+            f'config.eval.metrics: {entry!r} is none of '
+            f'{", ".join(map(repr, OF_CONFIG))}'
+        )
+      entry = _of_protocol(OF_CONFIG[entry], words)
+    chosen.append(entry)
   return [entry for entry in chosen if not needs or entry.needs in needs]
+
+
+def _of_protocol(entry, protocol):
+  """Returns a Metric with the words of a protocol."""
+  return _OF_PROTOCOL.get(entry, lambda _: entry)(protocol)
+
+
+def columns(names):
+  """Returns all columns of tables, with those of a config's own metrics."""
+  own = {x.name: x for x in names if isinstance(x, metric.Metric)}
+  return tuple(
+      column for entry in (OF_CONFIG | own).values() for column in entry.columns
+  )
+
+
+def lower_is_better(names):
+  """Returns the keys whose best value is the smallest."""
+  return frozenset(x.key for x in columns(names) if x.lower_is_better)
 
 
 def of_summaries(names, protocol=protocols.AUTO):
@@ -88,7 +106,7 @@ def signatures(names, documents, protocol=protocols.AUTO):
   return {
       entry.name: entry.signature(documents)
       for entry in select(names, protocol=protocol)
-      if entry.signature
+      if entry.parts
   }
 
 
@@ -112,3 +130,78 @@ def check(names, best_by):
 def _keys(names):
   """Returns the keys of the numbers of these metrics."""
   return [key for entry in select(names) for key in entry.keys]
+
+
+def find(names, known):
+  """Returns {name: Metric} of --metrics.
+
+  Args:
+    known: {name: Metric}.
+
+  Raises:
+    InputError: a name is unknown; the message lists all names.
+  """
+  for name in names or ['']:
+    if name not in known:
+      raise InputError(
+          f'--metrics={name}: no such metric{suggest(name, known) or ":"} '
+          f'expected some of {", ".join(known)}'
+      )
+  return {name: known[name] for name in names}
+
+
+def find_models(chosen, texts):
+  """Returns {name of a metric: its model}.
+
+  Args:
+    chosen: {name: Metric}.
+    texts: list of --model: 'MODEL' for all metrics that need a model, or
+      'NAME=MODEL' for one of `chosen`.
+
+  Raises:
+    InputError: a model is missing, or no metric needs it.
+  """
+  wanted = [name for name, one in chosen.items() if one.loads_model]
+  models = {}
+  for text in texts:
+    name, equals, model = text.partition('=')
+    is_named = equals and (name in chosen or name in METRICS)
+    named = {name: model} if is_named else dict.fromkeys(wanted, text)
+    for one in named or [name]:
+      if one not in wanted or one in models:
+        problem = 'two models' if one in models else 'no model'
+        raise InputError(
+            f'--model={text}: --metrics={one} has {problem}; these need one: '
+            f'{", ".join(wanted) or "none"}'
+        )
+    models |= named
+  for name in wanted:
+    if not models.get(name):
+      raise InputError(
+          f'--metrics={name} needs a model: --model=DIR, or '
+          f'--model={name}=DIR,OTHER=DIR for several metrics'
+      )
+  return models
+
+
+def run(chosen, models, rows, settings):
+  """Computes all metrics; an InputError of one does not stop the others.
+
+  Args:
+    chosen: {name: Metric}.
+    models: from `find_models`.
+    rows: list of `metric.Row`.
+
+  Returns:
+    ({name: Result}, the first InputError of a metric, or None).
+  """
+  found, problem = {}, None
+  for name, one in chosen.items():
+    try:
+      one = _of_protocol(one, settings.protocol)
+      found[name] = metric.measure(
+          one, rows, settings._replace(model=models.get(name))
+      )
+    except InputError as error:
+      problem = problem or error
+  return found, problem

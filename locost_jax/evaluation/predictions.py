@@ -1,9 +1,32 @@
-"""Reads files of predictions and references, to score them."""
+"""Reads and writes files of predictions and references."""
 
+import hashlib
+import json
+import os
+from pathlib import Path
+import sys
 from typing import NamedTuple
 
+from locost_jax import files
+from locost_jax.config import decode_settings
 from locost_jax.data import sources
+from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
+from locost_jax.evaluation import metric_table
+from locost_jax.evaluation.metrics import metric
+
+# Keys of config.data that determine what the model reads of a document.
+_READING = (
+    'max_input_length',
+    'input_field',
+    'query_field',
+    'query_in',
+    'pages',
+    'num_pages',
+    'page_length',
+    'empty_page',
+    'document_length',
+)
 
 
 class Pair(NamedTuple):
@@ -93,3 +116,153 @@ def _references(where, row):
         f"{where}: field 'references' must be a list of at least one string"
     )
   return found
+
+
+def read_rows(path, documents, chosen):
+  """Returns the `metric.Row`s of a file of predictions.
+
+  Args:
+    path: the file, whose rows may have `document`.
+    documents: another JSONL file, whose rows have `document`. Rows are matched
+      by `id` if all rows of both files have one, else by position. None: no
+      such file.
+    chosen: {name: Metric}, which may need documents.
+
+  Raises:
+    InputError: a file cannot be read, the rows do not match, or a document is
+      missing.
+  """
+  pairs, found = read(path), _documents(path)
+  if documents is not None:
+    others = _documents(documents)
+    ids, known = [key for key, _ in found], dict(others)
+    if None not in ids and None not in known and len(known) == len(others):
+      missing = [key for key in ids if key not in known]
+      if missing:
+        raise InputError(
+            f'--documents={documents}: no row with the id {missing[0]} of '
+            f'{path}; {len(missing):,} of its {len(ids):,} ids are missing'
+        )
+      others = [(key, known[key]) for key in ids]
+    elif len(others) != len(found):
+      raise InputError(
+          f'--documents={documents}: {len(others):,} rows without ids, '
+          f'expected the {len(found):,} of {path}'
+      )
+    found = others
+  for name, one in chosen.items():
+    texts = [document for _, document in found]
+    if one.needs == metric.DOCUMENT and None in texts:
+      raise InputError(
+          f"{path}: row {texts.index(None) + 1} has no 'document', which "
+          f'--metrics={name} needs; --documents=FILE reads them from another '
+          'file'
+      )
+  return [
+      metric.Row(pair.prediction, pair.references, document)
+      for pair, (_, document) in zip(pairs, found, strict=True)
+  ]
+
+
+def _documents(path):
+  """Returns (id as JSON or None, document or None) of each row."""
+  found = []
+  for number, line in sources.read_lines(path):
+    row = sources.parse_row(path, number, line, [])
+    if row.get('document') is not None:
+      sources.check_texts(f'{path}:{number}', row, ['document'])
+    key = None if row.get('id') is None else json.dumps(row['id'])
+    found.append((key, row.get('document')))
+  return found
+
+
+def selection_of(model_config):
+  """Describes how the decoder's input is selected; '' without a selector."""
+  if getattr(model_config, 'select', '') != 'ppo':
+    return ''
+  how = {'sample': 'sampling'}.get(model_config.selection)
+  return f'selected by {how or model_config.selection}'
+
+
+def metadata(config, documents, checkpoint=None):
+  """Returns the fields that all rows of a predictions file share.
+
+  Args:
+    documents: number of rows.
+    checkpoint: {step, sha256} of the model; None: it is not on disk yet.
+
+  Returns:
+    dict of signature (of ROUGE, if measured), settings (of decoding, as
+    `summarize` writes them, and of reading) and checkpoint.
+  """
+  settings = decode_settings.of_run(config)
+  found = dict(
+      settings=dict(
+          decode_settings.as_dict(settings),
+          method=decode_settings.method_of(settings),
+          seed=config.decode.seed,
+          selection=selection_of(config.model),
+          **{key: config.data.get(key) for key in _READING},
+      )
+  )
+  signatures = metric_table.signatures(
+      config.eval.metrics, documents, config.eval.protocol
+  )
+  if 'rouge' in signatures:
+    found['signature'] = signatures['rouge']
+  return found | ({'checkpoint': checkpoint} if checkpoint else {})
+
+
+def write(path, rows, shared=()):
+  """Writes rows as JSONL, atomically.
+
+  A file of other settings or documents is kept: `NAME.settings-HASH.jsonl` is
+  written instead of `NAME.jsonl`. find_predictions.py finds both.
+
+  Args:
+    rows: dicts from `evaluate.measure`; a list of references is written as `references`.
+    shared: fields added to every row, see `metadata`.
+  """
+  lines = []
+  for row in rows:
+    row = dict(row, **dict(shared))
+    if not isinstance(row['reference'], str):
+      row['references'] = row.pop('reference')
+    lines.append(json.dumps(row, ensure_ascii=False) + '\n')
+  made_of = _made_of(lines)
+  if os.path.exists(path) and made_of != _made_of(
+      Path(path).read_bytes().splitlines()
+  ):
+    kept, path = path, Path(path).with_suffix(f'.settings-{made_of}.jsonl')
+    print(
+        f'{kept} has other settings or documents; wrote {path}',
+        file=sys.stderr,
+        flush=True,
+    )
+  files.write(path, ''.join(lines))
+
+
+def _made_of(lines):
+  """Returns a hash of the settings and references of rows in JSON, or None."""
+  digest = hashlib.sha256()
+  for line in lines:
+    try:
+      row = json.loads(line)
+      for name in ('prediction', 'tokens_kept', 'signature', 'checkpoint'):
+        row.pop(name, None)
+    except (ValueError, AttributeError):  # a damaged file
+      return None
+    digest.update(json.dumps(row, sort_keys=True).encode() + b'\n')
+  return digest.hexdigest()[:8]
+
+
+def try_write(path, rows, shared=()):
+  """Like `write`, but reports a write error on stderr."""
+  try:
+    write(path, rows, shared)
+  except OSError as error:
+    print(
+        f'{path} could not be written: {disk_error(error)}',
+        file=sys.stderr,
+        flush=True,
+    )

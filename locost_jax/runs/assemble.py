@@ -14,9 +14,9 @@ from locost_jax.data import pipeline
 from locost_jax.data import tasks
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
+from locost_jax.evaluation import baselines
 from locost_jax.evaluation import content
 from locost_jax.evaluation import evaluate
-from locost_jax.evaluation import measure_baselines
 from locost_jax.evaluation import metric_table
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
@@ -207,9 +207,7 @@ class Setup:
           *self.eval_caches('test').values(),
       ]
     return content.most_common(
-        itertools.chain.from_iterable(
-            map(measure_baselines.first_records, caches)
-        ),
+        itertools.chain.from_iterable(map(baselines.first_records, caches)),
         protocol=protocol,
     )
 

@@ -16,12 +16,12 @@ from locost_jax.data import mixture
 from locost_jax.devices import compiling
 from locost_jax.devices import sharding
 from locost_jax.errors import visible
-from locost_jax.evaluation import by_length as by_length_lib
+from locost_jax.evaluation import baselines
 from locost_jax.evaluation import content
 from locost_jax.evaluation import evaluate
 from locost_jax.evaluation import generated_batches
-from locost_jax.evaluation import measure_baselines
 from locost_jax.evaluation import metric_table
+from locost_jax.evaluation import predictions
 from locost_jax.evaluation.metrics import protocols
 from locost_jax.hosts import collective
 from locost_jax.models import lora
@@ -94,7 +94,7 @@ def _table_by_length(table, rows, settings):
       task=f'{table.task}, by tokens read',
       rows=[
           Row(f'{low:,} to {high:,}: {count_documents(n)}', scores)
-          for low, high, n, scores in by_length_lib.score(
+          for low, high, n, scores in evaluate.score_by_length(
               rows, settings.metrics, settings.protocol
           )
       ],
@@ -128,7 +128,7 @@ def _measure_task(records, setups, initial, metrics):
   setup, config = records.setup, records.setup.config
   total = len(records.cache)
   documents = min(config.eval.examples or total, total)
-  selection = evaluate.selection_of(setup.model.config)
+  selection = predictions.selection_of(setup.model.config)
   collective.log(
       f'measuring on {records.task}, {records.name}, '
       + count_documents(documents, total)
@@ -159,10 +159,10 @@ def _measure_task(records, setups, initial, metrics):
   if config.eval.baselines:
     table_rows += _baseline_rows(records, measure, params, metrics)
   if rows and collective.is_first_host():
-    evaluate.try_write_predictions(
+    predictions.try_write(
         setup.predictions_file(records.task, records.name, step),
         rows,
-        evaluate.prediction_metadata(config, len(rows), found),
+        predictions.metadata(config, len(rows), found),
     )
   table = Table(
       records.task,
@@ -172,6 +172,7 @@ def _measure_task(records, setups, initial, metrics):
       selection,
       total,
       signatures,
+      metric_table.columns(metrics),
   )
   return table, rows
 
@@ -276,7 +277,7 @@ def _baseline_rows(records, measure, params, metrics):
   vocabulary = records.setup.vocabulary
   exchanged, _ = measure(
       params,
-      measure_baselines.exchange_inputs(
+      baselines.exchange_inputs(
           content.with_weights(records.batches(), records.setup.common),
           vocabulary,
       ),
@@ -287,9 +288,9 @@ def _baseline_rows(records, measure, params, metrics):
   if train_cache is None:
     collective.log('no baselines: they need the training files')
     return rows
-  measured = measure_baselines.measure_baselines(
+  measured = baselines.measure(
       records.batches(),
-      measure_baselines.first_records(train_cache),
+      baselines.first_records(train_cache),
       vocabulary,
       metrics,
       records.setup.common,
@@ -347,7 +348,7 @@ def _choose_examples(rows, records):
   if not count:
     return []
   chosen = [rows[len(rows) * (2 * i + 1) // (2 * count)] for i in range(count)]
-  sources = measure_baselines.find_inputs(
+  sources = baselines.find_inputs(
       records.batches(),
       records.setup.vocabulary,
       {row['id'] for row in chosen},
@@ -356,7 +357,7 @@ def _choose_examples(rows, records):
       Example(
           row['id'],
           sources.get(row['id'], ''),
-          measure_baselines.first_reference(row['reference']),
+          baselines.first_reference(row['reference']),
           row['prediction'],
       )
       for row in chosen

@@ -35,9 +35,10 @@ class Table(NamedTuple):
   split: str
   documents: int  # number of documents measured
   rows: list
-  selection: str = ''  # from `evaluate.selection_of`
+  selection: str = ''  # from `predictions.selection_of`
   total: int = 0  # documents in the split; 0: the same number
   signatures: dict = {}  # from `metric_table.signatures`
+  columns: tuple = metric_table.columns(())  # in the order of tables
 
 
 class Example(NamedTuple):
@@ -76,7 +77,8 @@ def format_text(tables, examples, workdir, step=None, by_length=()):
 def columns_of(tables):
   """Returns the metric columns for which any row has a number."""
   keys = {key for table in tables for row in table.rows for key in row.metrics}
-  return [column for column in metric_table.COLUMNS if column.key in keys]
+  columns = dict.fromkeys(column for x in tables for column in x.columns)
+  return [x for x in columns if x.title and x.key in keys]
 
 
 def format_table(table, columns):

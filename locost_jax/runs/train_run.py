@@ -110,7 +110,7 @@ def train_phase(setup, options):
       setup.train_batches,
       setup.evaluate,
       options._replace(labels=setup.labels()),
-      metric_table.LOWER_IS_BETTER,
+      metric_table.lower_is_better(setup.config.eval.metrics),
   )
 
 

@@ -41,14 +41,18 @@ class Results:
     self._made_with, self._rows = made_with, {}
     self._file = _open_locked(self._partial)
     try:
-      complete = self._find_complete_lines()
-      if overwrite:
-        complete = b''
-      else:
+      self._journal = files.Journal(self._file)
+      torn = self._journal.torn
+      if torn[: len(_BEGIN)] != _BEGIN[: len(torn)]:
+        raise InputError(
+            f'{self._partial}: is no result of this command; move it away, or '
+            'use another --output'
+        )
+      if not overwrite:
         if as_json and os.path.exists(path):
           self._read(path, sources.read_lines(path))
-        self._read(self._partial, enumerate(complete.split(b'\n'), start=1))
-      self._file.truncate(len(complete))
+        self._read(self._partial, enumerate(self._journal.lines, start=1))
+      self._journal.keep(0 if overwrite else None)
     except BaseException:
       self.close()
       raise
@@ -64,13 +68,11 @@ class Results:
       InputError: it cannot be written.
     """
     self._rows[_key(row)] = row
-    line = json_line(row).encode() + b'\n'
-    try:
-      while line:
-        line = line[self._file.write(line) :]
-      os.fsync(self._file.fileno())
-    except OSError as error:
-      raise InputError(f'{self._partial}: {disk_error(error)}') from None
+    self._journal.write(json_line(row).encode() + b'\n')
+    if not self._journal.problem:
+      self._journal.sync()
+    if self._journal.problem:
+      raise InputError(f'{self._partial}: {self._journal.problem}')
 
   def finish(self, keys):
     """Writes FILE and removes FILE.partial.
@@ -109,17 +111,6 @@ class Results:
       os.unlink(self._partial)
     self._file.close()
 
-  def _find_complete_lines(self):
-    """Returns FILE.partial without an incomplete last line."""
-    data = self._file.read()
-    torn = data[data.rfind(b'\n') + 1 :]
-    if torn[: len(_BEGIN)] != _BEGIN[: len(torn)]:
-      raise InputError(
-          f'{self._partial}: is no result of this command; move it away, or '
-          'use another --output'
-      )
-    return data[: len(data) - len(torn)]
-
   def _read(self, path, lines):
     """Adds the rows of a file after checking that they match this call."""
     try:
@@ -150,13 +141,18 @@ class Results:
 
 
 def _open_locked(path):
-  """Opens a file for appending and locks it against other processes."""
+  """Opens a file for appending and locks it against other processes.
+
+  Raises:
+    InputError: it cannot be opened, or another process has it.
+  """
   try:
     return files.open_locked(path)
   except BlockingIOError:
     raise InputError(f'{path}: another process is writing it') from None
   except OSError as error:
-    raise InputError(f'{path}: cannot be written: {error.strerror}') from None
+    what = 'locked' if error.errno in files.NO_LOCKS else 'written'
+    raise InputError(f'{path}: cannot be {what}: {error.strerror}') from None
 
 
 def _key(row):

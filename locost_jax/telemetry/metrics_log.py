@@ -4,18 +4,23 @@ metrics.jsonl has one JSON object per line: `step` and the numbers measured
 after that many steps, {"step": 100, "train/loss": 3.21, ...}. A number that is
 not finite is null. Lines of evaluations also have texts, the signatures. A run
 that resumes from a step drops the lines after it. While the disk is full, lines
-wait in memory (`growing_files`).
+wait in memory.
 """
 
 import json
 import math
 from pathlib import Path
+import socket
+import struct
+import time
 
 import numpy as np
+from tensorboardX import summary
+from tensorboardX.proto import event_pb2
+from tensorboardX.record_writer import masked_crc32c
 
 from locost_jax import files
 from locost_jax.errors import InputError
-from locost_jax.telemetry import growing_files
 
 
 class MetricsLog:
@@ -37,8 +42,8 @@ class MetricsLog:
     """
     path = workdir / 'metrics.jsonl'
     truncate(path, start_step, is_evaluated)
-    self._file = growing_files.File(path)
-    self._events = growing_files.Events(workdir / 'tensorboard', start_step + 1)
+    self._file = files.Appended(open(path, 'ab', buffering=0))
+    self._events = Events(workdir / 'tensorboard', start_step + 1)
     self._tracker, self._note, self._is_full = tracker, note, False
     self._labels = dict(labels)
 
@@ -95,6 +100,53 @@ class MetricsLog:
     elif self._is_full and not problem:
       self._note('metrics that had stayed in memory are written')
     self._is_full = bool(problem)
+
+
+class Events(files.Appended):
+  """A TensorBoard event file of one process.
+
+  tensorboardX's own writer thread dies at the first error and then blocks the
+  run when its queue is full.
+  """
+
+  def __init__(self, directory, purge_step):
+    """Creates DIRECTORY/events.out.tfevents.TIME.HOST.
+
+    Args:
+      directory: created if missing.
+      purge_step: TensorBoard hides an earlier process's events from this step
+        on.
+    """
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    name = f'events.out.tfevents.{time.time():.6f}.{socket.gethostname()}'
+    super().__init__(open(directory / name, 'ab', buffering=0))
+    self._add(event_pb2.Event(file_version='brain.Event:2'))
+    self._add(
+        event_pb2.Event(
+            step=purge_step,
+            session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START),
+        )
+    )
+
+  def add_scalar(self, name, value, step):
+    """Writes one number, measured after `step` steps."""
+    self._add(event_pb2.Event(step=step, summary=summary.scalar(name, value)))
+
+  def _add(self, event):
+    event.wall_time = time.time()
+    data = event.SerializeToString()
+    length = struct.pack('<Q', len(data))
+    self.write(
+        b''.join(
+            [
+                length,
+                struct.pack('<I', masked_crc32c(length)),
+                data,
+                struct.pack('<I', masked_crc32c(data)),
+            ]
+        )
+    )
 
 
 def read_total_tokens(path, step, logged):

@@ -1,11 +1,10 @@
 """A lock on WORKDIR: one process trains in it at a time.
 
-WORKDIR/run.lock names the holder. The existence of the file is not the lock,
-see `files.open_locked`.
+WORKDIR/run.lock only names the holder: the existence of the file is not the
+lock, see `files.open_locked`.
 """
 
 import contextlib
-import errno
 import os
 from pathlib import Path
 import socket
@@ -15,8 +14,6 @@ from locost_jax import files
 from locost_jax.errors import InputError
 
 FILE = 'run.lock'
-# Errors of a file system without locks.
-_NO_LOCKS = errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP
 
 
 @contextlib.contextmanager
@@ -32,17 +29,16 @@ def hold(workdir):
   """
   path = Path(workdir) / FILE
   try:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = files.open_locked(path)
+    file = files.open_locked(path, parents=True)
   except BlockingIOError:
     raise InputError(
-        f'{workdir}: {_holder(path)} is training here: wait for its end, or '
-        'use another --workdir'
+        f'{workdir}: {_holder(path)} is training here: wait for its end, or use '
+        'another --workdir'
     ) from None
   except (FileExistsError, NotADirectoryError):
     raise InputError(f'{workdir}: not a directory') from None
   except OSError as error:
-    if error.errno not in _NO_LOCKS:
+    if error.errno not in files.NO_LOCKS:
       raise InputError(
           f'{workdir}: cannot be written: {error.strerror}'
       ) from None
@@ -51,7 +47,7 @@ def hold(workdir):
         'process from training here',
         file=sys.stderr,
     )
-    file = open(path, 'ab', buffering=0)
+    file = open(path, 'a+b', buffering=0)
   with file:
     file.truncate(0)
     file.write(f'{os.getpid()} {socket.gethostname()}'.encode())
@@ -63,9 +59,10 @@ def hold(workdir):
 
 def _holder(path):
   """Returns 'process PID on HOST' from the lock's file."""
-  pid = host = ''
-  with contextlib.suppress(OSError):  # it has just ended
+  try:
     with open(path, encoding='utf-8', errors='replace') as file:
       pid, _, host = file.read(300).partition(' ')
+  except OSError:  # the holder has ended
+    return 'another process'
   known = pid.isdecimal() and host.isprintable()
   return f'process {pid} on {host}' if known else 'another process'

@@ -15,8 +15,8 @@ from locost_jax import untrusted
 from locost_jax.data import sources
 from locost_jax.errors import InputError
 from locost_jax.evaluation import predictions
-from locost_jax.evaluation import scoring
 from locost_jax.evaluation.metrics import protocols
+from locost_jax.evaluation.metrics import rouge
 from locost_jax.workdir import find
 
 SPLITS = ('test', 'validation')
@@ -103,8 +103,8 @@ def of_run(directory, split=None, protocol='locost'):
   protocol, points = protocols.find(protocol), []
   home, step, config = find_run(directory)
   for task, path in find_predictions(home, step, split).items():
-    scores = scoring.score_pairs(predictions.read(str(path)), protocol)
-    summary = scoring.summarize(scores, protocol)
+    scores = rouge.score_pairs(predictions.read(str(path)), protocol)
+    summary = rouge.summarize(scores, protocol)
     low, high = summary['intervals'][protocols.MEAN]
     points.append(
         dict(

@@ -6,9 +6,9 @@ from rouge_score import rouge_scorer
 
 from locost_jax.errors import InputError
 from locost_jax.evaluation import baselines
-from locost_jax.evaluation import scoring
 from locost_jax.evaluation.metrics import protocols
-from tests.evaluation.test_rouge import rouge
+from locost_jax.evaluation.metrics import rouge as rouge_lib
+from tests.evaluation.test_protocols import rouge
 
 
 def _sentences(rng, count):
@@ -38,9 +38,9 @@ def test_best_constant_is_the_best_of_all():
 def test_best_constant_with_an_unlimited_search_stops_early(monkeypatch):
   rng = np.random.default_rng(7)
   train, validation = _sentences(rng, 400), _sentences(rng, 20)
-  scored, score_pairs = [], scoring.score_pairs
+  scored, score_pairs = [], rouge_lib.score_pairs
   monkeypatch.setattr(
-      scoring,
+      rouge_lib,
       'score_pairs',
       lambda pairs, *rest: scored.extend(pairs) or score_pairs(pairs, *rest),
   )

@@ -9,12 +9,11 @@ import pytest
 from locost_jax import models
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
+from locost_jax.evaluation import baselines
 from locost_jax.evaluation import content
 from locost_jax.evaluation import evaluate
-from locost_jax.evaluation import measure_baselines
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
-from locost_jax.evaluation.metrics import recall
 from locost_jax.evaluation.metrics import rouge
 from locost_jax.training import losses
 from tests import tiny_run
@@ -25,7 +24,7 @@ from tests.evaluation.test_evaluate import TEXTS
 from tests.evaluation.test_evaluate import VOCABULARY
 
 # Each letter is a common token, each word a common word.
-RECALL = recall.of_protocol('locost')
+RECALL = content.recall_of()
 COMMON = content.Common(('the', 'two'), tuple(VOCABULARY.encode('e t')))
 
 
@@ -52,14 +51,12 @@ def test_recall_is_over_all_words_of_all_documents():
   contents = [[['cat', 'dog', 'mat']], [['ship'], ['sea', 'sun']], [[]]]
   predictions = ['A cat, a cat on a mat', 'The sun!', 'Anything']
   measured = metric.score(
-      [RECALL, rouge.of_protocol('locost')], predictions, ['a'] * 3, contents
+      [RECALL, rouge.of_protocol()], predictions, ['a'] * 3, contents
   )
   # 2 of 3; 1 of 2 (the other reference has 0 of 1); no words.
   assert measured['recall'] == pytest.approx(100 * (2 + 1) / (3 + 2))
   assert RECALL.sums('anything', [[], []]) == {}
-  without = metric.score(
-      [RECALL, rouge.of_protocol('locost')], predictions, ['a'] * 3
-  )
+  without = metric.score([RECALL, rouge.of_protocol()], predictions, ['a'] * 3)
   assert 'recall' not in without and without['rouge1'] == measured['rouge1']
 
 
@@ -137,7 +134,7 @@ def test_content_loss_equals_a_loop_over_documents(setup):
 
 def test_exchanged_inputs_are_measured_on_the_same_tokens(setup):
   """Content tokens always come from the target's own document."""
-  exchange = lambda: measure_baselines.exchange_inputs(
+  exchange = lambda: baselines.exchange_inputs(
       content.with_weights(make_batches(5), COMMON), VOCABULARY
   )
   ((batch, _),) = exchange()
@@ -155,7 +152,7 @@ def test_exchanged_inputs_are_measured_on_the_same_tokens(setup):
 
 def test_a_single_document_is_left_out_of_both_losses():
   batches = content.with_weights(make_batches(1), COMMON)
-  batch, _ = next(measure_baselines.exchange_inputs(batches, VOCABULARY))
+  batch, _ = next(baselines.exchange_inputs(batches, VOCABULARY))
   assert not batch[content.WEIGHTS].any()
   assert not batch['decoder_loss_weights'].any()
 

@@ -15,8 +15,8 @@ from locost_jax.errors import InputError
 from locost_jax.evaluation import baselines
 from locost_jax.evaluation import evaluate
 from locost_jax.evaluation import generated_batches
-from locost_jax.evaluation import measure_baselines
 from locost_jax.evaluation import metric_table
+from locost_jax.evaluation import predictions
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.training import losses
 from locost_jax.training import step as step_lib
@@ -26,7 +26,7 @@ from tests import tiny_run
 from tests.batches import as_batch
 from tests.data.rows import read_jsonl
 from tests.data.rows import write_jsonl
-from tests.evaluation.test_rouge import rouge
+from tests.evaluation.test_protocols import rouge
 
 VOCABULARY = byte_vocabulary.ByteVocabulary()
 TEXTS = [
@@ -187,8 +187,8 @@ def test_an_evaluation_keeps_predictions_of_other_settings(tmp_path, capsys):
     changed = config.copy_and_resolve_references()
     changed.unlock()
     changed.update_from_flattened_dict(changes)
-    evaluate.try_write_predictions(
-        path, rows, evaluate.prediction_metadata(changed, len(rows), checkpoint)
+    predictions.try_write(
+        path, rows, predictions.metadata(changed, len(rows), checkpoint)
     )
 
   def written():
@@ -247,10 +247,8 @@ def test_several_references(setup, tmp_path):
   assert written[0]['references'] == first['reference'][0]
   assert 'reference' not in written[0] and 'references' not in written[1]
   records = make_records(TARGETS)
-  baselines = measure_baselines.measure_baselines(
-      batches, records, VOCABULARY, ('rouge',)
-  )
-  assert baselines['constant']['text'] in TARGETS
+  measured = baselines.measure(batches, records, VOCABULARY, ('rouge',))
+  assert measured['constant']['text'] in TARGETS
 
 
 def test_a_stopped_evaluation_continues(setup, tmp_path, monkeypatch, capsys):
@@ -283,7 +281,7 @@ def test_a_stopped_evaluation_continues(setup, tmp_path, monkeypatch, capsys):
   assert not path.exists()
   path.write_text('{"step": 4}\n{"tokens": [["x"]]}\n')
   assert run(4)[1] == whole and len(calls) == 3
-  monkeypatch.setattr(files, 'write', full_disk)
+  monkeypatch.setattr(files, 'Journal', full_disk)
   assert run(5)[1] == whole and len(calls) == 3
   assert 'No space left' in capsys.readouterr().err
 
@@ -296,9 +294,7 @@ def full_disk(path, content):
 def test_exchanged_inputs(batch_size):
   """Each document gets the input of another one; the rest does not change."""
   before = list(make_batches(batch_size))
-  after = list(
-      measure_baselines.exchange_inputs(make_batches(batch_size), VOCABULARY)
-  )
+  after = list(baselines.exchange_inputs(make_batches(batch_size), VOCABULARY))
   for (old, info), (new, new_info) in zip(before, after):
     assert info == new_info
     n = len(info['id'])
@@ -355,7 +351,7 @@ def test_exchanged_inputs_raise_the_loss_of_a_model_that_reads(setup):
 
   for _ in range(150):
     params = step(params)
-  others = measure_baselines.exchange_inputs(pairs(), VOCABULARY)
+  others = baselines.exchange_inputs(pairs(), VOCABULARY)
   straight, exchanged = (
       measure((config, model, params, mesh), batches, 'loss')[0]['loss']
       for batches in (pairs(), others)
@@ -380,7 +376,7 @@ def test_baselines_and_examples_read_every_page():
       ['First.', '', 'Second.'],
   )
   batch = paged_batch(documents, 32)
-  sources = measure_baselines.find_inputs([batch], VOCABULARY, {'0', '1', '2'})
+  sources = baselines.find_inputs([batch], VOCABULARY, {'0', '1', '2'})
   assert sources == {
       '0': 'One ends\nTwo begins. It ends.\nThree.',
       '1': 'All of it. On the last page.',
@@ -388,9 +384,7 @@ def test_baselines_and_examples_read_every_page():
   }
   reference = 'One. Two.'  # targets have two sentences, so leads have two
   records = [dict(targets=np.array([1]), reference=reference)]
-  measured = measure_baselines.measure_baselines(
-      [batch], records, VOCABULARY, ('rouge',)
-  )
+  measured = baselines.measure([batch], records, VOCABULARY, ('rouge',))
   assert measured['lead'].pop('sentences') == 2
   leads = 'One ends Two begins.', 'All of it. On the last page.'
   assert measured['lead'] == rouge([*leads, 'First. Second.'], TARGETS[:3])
@@ -398,7 +392,7 @@ def test_baselines_and_examples_read_every_page():
 
 def test_baselines():
   records = make_records(('two of them', 'the fifth', 'nothing'))
-  measured = measure_baselines.measure_baselines(
+  measured = baselines.measure(
       make_batches(2), iter(records), VOCABULARY, ('loss', 'rouge')
   )
   assert measured['unigram']['loss'] == pytest.approx(
@@ -426,7 +420,7 @@ def test_baselines():
         ('eval.metrics', ('loss', 'rogue'), "'rogue' is none of"),
         ('checkpoint.metric', 'bleu', "checkpoint.metric='bleu' is not mea"),
         ('decode.method', 'beam', 'num_beams=1 must be at least 2'),
-        ('decode.method', 'beem', "method='beem' must be one of 'greedy'"),
+        ('decode.method', 'beem', "decode.method=beem: expected one of '', 'greedy'"),
         ('decode.min_length', 7, 'min_length=7'),
     ],
 )
@@ -475,3 +469,35 @@ def test_eight_devices_give_the_same_scores(setup):
   expected, expected_rows = measure(setup, make_batches(8))
   assert rows == expected_rows
   assert metrics == pytest.approx(expected, rel=1e-5)
+
+
+def row_of(tokens, prediction='a b'):
+  return dict(prediction=prediction, reference='a b', tokens_kept=tokens)
+
+
+def test_groups_end_at_powers_of_two():
+  rows = [row_of(n) for n in (1, 2, 3, 4, 5, 8, 9, 1024, 1025)]
+  found = [
+      (low, high, [row['tokens_kept'] for row in group])
+      for low, high, group in evaluate.group_by_length(rows)
+  ]
+  assert found == [
+      (1, 1, [1]),
+      (2, 2, [2]),
+      (3, 4, [3, 4]),
+      (5, 8, [5, 8]),
+      (9, 16, [9]),
+      (513, 1024, [1024]),
+      (1025, 2048, [1025]),
+  ]
+  for low, high, lengths in found:  # the definition
+    assert all(low <= n <= high for n in lengths)
+
+
+def test_scores_equal_those_of_single_groups():
+  rows = [row_of(10), row_of(12, 'a'), row_of(100, 'c'), row_of(16, 'b a')]
+  short, long = evaluate.score_by_length(rows, ('loss', 'rouge'))
+  assert short[:3] == (9, 16, 3) and long[:3] == (65, 128, 1)
+  expected = rouge(['a b', 'a', 'b a'], ['a b'] * 3)
+  assert short[3] == pytest.approx(expected)
+  assert long[3]['rouge1'] == 0 < short[3]['rouge1'] < 100

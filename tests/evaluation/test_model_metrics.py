@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from locost_jax.errors import InputError
-from locost_jax.evaluation.metrics import score_metric
+from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.model_metrics import bertscore
 from locost_jax.evaluation.model_metrics import blanc
 from locost_jax.evaluation.model_metrics import torch_models
@@ -28,7 +28,7 @@ REFERENCES = (
     'The rain was on the town, and in the river',
 )
 DOCUMENT = ' '.join(tiny_models.TEXTS)
-PAIRS = [score_metric.Row(a, [b]) for a, b in zip(PREDICTIONS, REFERENCES)]
+PAIRS = [metric.Row(a, [b]) for a, b in zip(PREDICTIONS, REFERENCES)]
 
 
 @pytest.fixture(scope='module')
@@ -37,7 +37,7 @@ def bert(tmp_path_factory):
 
 
 def numbers(measured):
-  return measured.values[score_metric.PREDICTION]
+  return measured.values[metric.PREDICTION]
 
 
 # bert-score 0.3.13 on this model, layer 2: precision, recall, F1 x 100.
@@ -58,7 +58,7 @@ GOLDEN = {
 @pytest.mark.parametrize('idf', GOLDEN)
 @pytest.mark.parametrize('batch_size', [1, 8])
 def test_bertscore_equals_the_package(bert, idf, batch_size):
-  settings = score_metric.Settings(
+  settings = metric.Settings(
       model=bert, layer=2, idf=idf, batch_size=batch_size
   )
   found = bertscore.run(PAIRS, settings)
@@ -93,15 +93,15 @@ def test_idf_by_hand():
 
 
 def test_bertscore_of_several_references_and_none(bert):
-  settings = score_metric.Settings(model=bert, layer=2)
+  settings = metric.Settings(model=bert, layer=2)
   rows = [
-      score_metric.Row(PREDICTIONS[0], [REFERENCES[1], REFERENCES[0]]),
-      score_metric.Row('', ['Rain.']),
-      score_metric.Row('Rain.', [' ']),
+      metric.Row(PREDICTIONS[0], [REFERENCES[1], REFERENCES[0]]),
+      metric.Row('', ['Rain.']),
+      metric.Row('Rain.', [' ']),
   ]
   found = bertscore.run(rows, settings)
   alone = bertscore.run(
-      [PAIRS[0], score_metric.Row(PREDICTIONS[0], [REFERENCES[1]])], settings
+      [PAIRS[0], metric.Row(PREDICTIONS[0], [REFERENCES[1]])], settings
   )
   best = numbers(alone)[numbers(alone)[:, 2].argmax()]
   np.testing.assert_allclose(numbers(found), [best, [0] * 3, [0] * 3], 1e-6)
@@ -112,15 +112,15 @@ def test_baseline_rescales(bert, tmp_path):
   path = tmp_path / 'base|line.tsv'
   path.write_text('LAYER,P,R,F\n1,0,0,0\n2,0.5,0.6,0.8\n')
   found = bertscore.run(
-      PAIRS, score_metric.Settings(model=bert, layer=2, baseline=str(path))
+      PAIRS, metric.Settings(model=bert, layer=2, baseline=str(path))
   )
   b = np.array([0.5, 0.6, 0.8])
   expected = 100 * (np.array(GOLDEN[False]) / 100 - b) / (1 - b)
   np.testing.assert_allclose(numbers(found), expected, atol=2e-3)
   assert found.parts[3] == 'baseline:base_line.tsv'
   empty = bertscore.run(
-      [score_metric.Row('', ['x'])],
-      score_metric.Settings(model=bert, layer=2, baseline=str(path)),
+      [metric.Row('', ['x'])],
+      metric.Settings(model=bert, layer=2, baseline=str(path)),
   )
   assert not numbers(empty).any()
   with pytest.raises(InputError, match='a row for layer 3'):
@@ -130,12 +130,12 @@ def test_baseline_rescales(bert, tmp_path):
 
 
 def test_long_texts_are_cut_with_a_warning(bert):
-  rows = [score_metric.Row('rain ' * 100, ['rain ' * 200])]
-  found = bertscore.run(rows, score_metric.Settings(model=bert, layer=2))
+  rows = [metric.Row('rain ' * 100, ['rain ' * 200])]
+  found = bertscore.run(rows, metric.Settings(model=bert, layer=2))
   assert '2 texts are longer than the 64 tokens' in found.notes[0]
   same = bertscore.run(
-      [score_metric.Row('rain ' * 62, ['rain ' * 62])],
-      score_metric.Settings(model=bert, layer=2),
+      [metric.Row('rain ' * 62, ['rain ' * 62])],
+      metric.Settings(model=bert, layer=2),
   )
   np.testing.assert_allclose(numbers(found), numbers(same), 1e-6)
   assert not same.notes
@@ -147,20 +147,20 @@ def test_blanc_equals_the_package(tmp_path):
   texts = tiny_models.TEXTS
   documents = DOCUMENT, ' '.join(texts[::-1]), texts[1]
   rows = [
-      score_metric.Row(prediction, ['x'], document)
+      metric.Row(prediction, ['x'], document)
       for prediction, document in zip(PREDICTIONS, documents)
   ]
   for batch_size in 1, 8:
     found = blanc.run(
-        rows, score_metric.Settings(model=str(model), batch_size=batch_size)
+        rows, metric.Settings(model=str(model), batch_size=batch_size)
     )
     np.testing.assert_allclose(
         numbers(found)[:, 0], [100 / 19, -100 / 19, 100 / 7]
     )
   assert found.parts == ('m', 'gap:2', 'lengths:4,2')
   empty = blanc.run(
-      [score_metric.Row('Rain.', ['x'], 'a b c')],
-      score_metric.Settings(model=str(model)),
+      [metric.Row('Rain.', ['x'], 'a b c')],
+      metric.Settings(model=str(model)),
   )
   assert np.isnan(numbers(empty)).all()  # no word is long enough to be masked
 
@@ -234,11 +234,11 @@ def test_an_unsuitable_model_does_not_stop_the_other_metrics(
 def test_models_that_do_not_fit_give_one_line(bert, tmp_path):
   path = as_file(tmp_path / 'p.jsonl')
   (tmp_path / 'empty').mkdir()
-  for metric, model, expected in (
+  for name, model, expected in (
       ('bertscore', bert, 'needs --layer=N, 1 <= N <= 3'),
       ('bertscore', tmp_path / 'absent', 'no such directory'),
       ('blanc', tmp_path / 'empty', 'holds no config.json'),
   ):
     with pytest.raises(InputError, match=expected) as error:
-      test_score.call(path, f'--metrics={metric}', f'--model={model}')
+      test_score.call(path, f'--metrics={name}', f'--model={model}')
     assert '\n' not in str(error.value)

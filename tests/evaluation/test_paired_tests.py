@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from locost_jax.evaluation.metrics import intervals
-from locost_jax.evaluation.metrics import paired_tests
 
 OURS = [[3.0, 10.0], [5.0, 0.0], [4.0, 30.0], [9.0, 20.0], [2.0, 0.0]]
 THEIRS = [[1.0, 12.0], [6.0, 0.0], [1.0, 35.0], [5.0, 21.0], [2.0, 1.0]]
@@ -24,7 +23,7 @@ def test_bootstrap_equals_a_plain_loop():
     expected.append(
         [sum(OURS[i][k] - THEIRS[i][k] for i in drawn) / 5 for k in range(2)]
     )
-  found = paired_tests.bootstrap(OURS, THEIRS, resamples=40)
+  found = intervals.paired_bootstrap(OURS, THEIRS, resamples=40)
   np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
@@ -39,7 +38,7 @@ def test_exchange_equals_a_plain_loop():
           one[i], other[i] = other[i], one[i]
       row.append(sum(one) / 5 - sum(other) / 5)
     expected.append(row)
-  found = paired_tests.exchange(OURS, THEIRS, exchanges=40, seed=4)
+  found = intervals.exchange(OURS, THEIRS, exchanges=40, seed=4)
   np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
@@ -53,7 +52,7 @@ def test_p_equals_an_enumeration(k):
       for signs in itertools.product((1, -1), repeat=5)
   ]
   drawn = [sum(row) / 5 - d for row in itertools.product(by, repeat=5)]
-  found = paired_tests.compare(OURS, THEIRS)[k]
+  found = intervals.compare(OURS, THEIRS)[k]
   assert found['difference'] == pytest.approx(d)
   for key, cases, count in (
       ('p_randomisation', signed, 10_000),
@@ -67,16 +66,16 @@ def test_p_equals_an_enumeration(k):
 def test_statistics_by_hand():
   # Differences 2 and 4. Exchanges give 3, 1, -1, -3: half have |d| >= 3.
   two = [[3.0], [5.0]], [[1.0], [1.0]]
-  (found,) = paired_tests.compare(*two)
+  (found,) = intervals.compare(*two)
   assert found['difference'] == 3 and found['interval'] == [2, 4]
   assert found['p_randomisation'] == pytest.approx(0.5, abs=0.02)
   assert found['p_bootstrap'] == 1 / 1001  # draws are 2, 3 or 4, minus 3
-  assert paired_tests.p_value(2, np.array([-2.0, 1, 3, 0])) == 3 / 5
-  assert paired_tests.p_value(0, np.array([-2.0, 0])) == 1
+  assert intervals.p_value(2, np.array([-2.0, 1, 3, 0])) == 3 / 5
+  assert intervals.p_value(0, np.array([-2.0, 0])) == 1
 
 
 def test_equal_systems_never_differ():
-  for found in paired_tests.compare(OURS, OURS):
+  for found in intervals.compare(OURS, OURS):
     assert found['difference'] == 0 and found['interval'] == [0, 0]
     assert found['p_bootstrap'] == found['p_randomisation'] == 1
 
@@ -84,21 +83,21 @@ def test_equal_systems_never_differ():
 def test_the_statistic_is_applied_to_means():
   """It is not a mean of statistics; both systems share each resample."""
   root = lambda means: np.sqrt(means[..., :1] * means[..., 1:])
-  (found,) = paired_tests.compare(OURS, THEIRS, root)
+  (found,) = intervals.compare(OURS, THEIRS, root)
   mean = lambda rows: math.sqrt(
       sum(column(rows, 0)) / 5 * (sum(column(rows, 1)) / 5)
   )
   assert found['difference'] == pytest.approx(mean(OURS) - mean(THEIRS))
   low, high = found['interval']
   assert low < found['difference'] < high
-  (same,) = paired_tests.compare(OURS, OURS, root)
+  (same,) = intervals.compare(OURS, OURS, root)
   assert same['interval'] == [0, 0]
 
 
 def test_p_is_uniform_for_equal_systems():
   """For 200 pairs of equal systems, p is below 0.05 in about 5% of tests."""
   ours, theirs = np.random.default_rng(1).normal(size=(2, 40, 200))
-  found = paired_tests.compare(ours, theirs)
+  found = intervals.compare(ours, theirs)
   for key in 'p_bootstrap', 'p_randomisation':
     assert 2 <= sum(one[key] < 0.05 for one in found) <= 22, key
 

@@ -11,9 +11,11 @@ from rouge_score import rouge_scorer
 
 from locost_jax.data import pages
 from locost_jax.data import text as text_lib
+from locost_jax.data import words as words_lib
 from locost_jax.errors import InputError
-from locost_jax.evaluation.metrics import perl_stems
+from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
+from locost_jax.evaluation.metrics import rouge as rouge_lib
 from locost_jax.evaluation.metrics import words
 from tests.data.rows import read_jsonl
 
@@ -76,11 +78,11 @@ istlzyyed istlzyi
 def test_stems_of_perl_rouge():
   words_and_stems = STEMS.split()
   for word, stem in zip(words_and_stems[::2], words_and_stems[1::2]):
-    assert perl_stems.stem(word) == stem
+    assert words.perl_stem(word) == stem
 
 
 def test_each_exception_of_wordnet_is_stemmed_as_in_perl_rouge():
-  pairs = [f'{form} {word}' for form, word in perl_stems.exceptions().items()]
+  pairs = [f'{form} {word}' for form, word in words.exceptions().items()]
   assert len(pairs) == 5930
   # Of the sorted entries of the script's database, as py-rouge 1.1 ships them.
   digest = hashlib.sha256('\n'.join(sorted(pairs)).encode()).hexdigest()
@@ -88,8 +90,8 @@ def test_each_exception_of_wordnet_is_stemmed_as_in_perl_rouge():
       digest
       == '60481de138176c681c3cd2f7a2b0e1500ab27fbfff5929720c0511b41d8b9134'
   )
-  for form, word in perl_stems.exceptions().items():
-    assert perl_stems.stem(form) == (word if len(form) > 3 else form)
+  for form, word in words.exceptions().items():
+    assert words.perl_stem(form) == (word if len(form) > 3 else form)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_words_of_the_treebank(text, expected):
     ],
 )
 def test_words_of_any_script(text, expected):
-  assert words.flat(text) == expected.split()
+  assert words_lib.of_any_script(text) == expected.split()
 
 
 def test_only_unicode_scores_other_scripts():
@@ -319,3 +321,31 @@ def test_auto_chooses_by_the_letters_of_whole_words(text, name):
       is_counted = protocols.counts(protocols.find('google'), text)
       assert is_counted == (name == 'locost')
       assert protocols.counts(protocols.find('unicode'), text)
+
+
+def rouge(predictions, references):
+  """Returns {'rouge1': mean F1 x 100, ...}, as an evaluation measures it."""
+  metrics = [rouge_lib.of_protocol()]
+  return metric.score(metrics, predictions, references)
+
+
+def test_numbers_by_hand():
+  # 3 words of 4 and of 6 match, in order; no bigram matches.
+  scores = rouge(['the cat sat down'], ['the black cat never sat up'])
+  assert scores['rouge1'] == pytest.approx(100 * 2 * 3 / 10)
+  assert scores['rouge2'] == 0
+  assert scores['rougeL'] == scores['rougeLsum'] == scores['rouge1']
+  assert rouge(['a b', ''], ['a b', 'c'])['rouge1'] == 50
+
+
+def test_the_best_of_several_references_counts():
+  """The best reference is chosen for each kind of ROUGE."""
+  several = ['the cat sat down there', 'sat the cat down']
+  found = rouge(['the cat sat down', 'x'], [several, 'x'])
+  single = [rouge(['the cat sat down'], [text]) for text in several]
+  for name in protocols.TYPES:
+    assert found[name] == pytest.approx(
+        (max(score[name] for score in single) + 100 * (name != 'rouge2')) / 2
+    )
+  assert single[0]['rouge1'] < single[1]['rouge1']
+  assert single[0]['rougeL'] > single[1]['rougeL']

@@ -13,9 +13,9 @@ from locost_jax import score
 from locost_jax.command_line import commands
 from locost_jax.errors import InputError
 from locost_jax.evaluation import predictions
-from locost_jax.evaluation import scoring
 from locost_jax.evaluation.metrics import processes
 from locost_jax.evaluation.metrics import protocols
+from locost_jax.evaluation.metrics import rouge
 from tests import deadline
 from tests import python
 from tests.data.rows import write_jsonl as write
@@ -118,9 +118,9 @@ def test_processes_do_not_change_scores(name, monkeypatch):
       for i in range(130)
   ]
   seen = []
-  expected = scoring.score_pairs(pairs, protocol)
+  expected = rouge.score_pairs(pairs, protocol)
   monkeypatch.setattr(processes, '_SMALL', 0)
-  scores = scoring.score_pairs(
+  scores = rouge.score_pairs(
       pairs, protocol, 2, lambda done, total: seen.append((done, total))
   )
   assert scores == expected
@@ -207,7 +207,7 @@ def test_processes_end_with_a_killed_parent(tmp_path):
 
 def test_references_are_not_shortened():
   text = ' '.join(map(str, range(20000)))
-  (row,) = scoring.score_pairs(
+  (row,) = rouge.score_pairs(
       [predictions.Pair('19999', [text])], protocols.find('locost')
   )
   assert row['rouge1'] == pytest.approx(100 * 2 / 20001)

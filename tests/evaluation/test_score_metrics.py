@@ -7,29 +7,28 @@ import random
 import numpy as np
 import pytest
 
-from locost_jax.evaluation import score_metrics
-from locost_jax.evaluation.metrics import answers
-from locost_jax.evaluation.metrics import extractive_oracle
-from locost_jax.evaluation.metrics import lengths
-from locost_jax.evaluation.metrics import ngrams
+from locost_jax.evaluation import baselines
+from locost_jax.evaluation import metric_table
+from locost_jax.evaluation import predictions
+from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
-from locost_jax.evaluation.metrics import score_metric
+from locost_jax.evaluation.metrics import texts
 from tests.evaluation import test_score
 
 
 def test_repeated_ngrams_by_hand():
-  repeated = ngrams.repetition('The cat sat. The cat!')
+  repeated = texts.repetition('The cat sat. The cat!')
   assert repeated['repeated_1'] == (pytest.approx(40), 1)
   assert repeated['repeated_2'] == (pytest.approx(25), 1)
   assert repeated['repeated_4'] == (0, 1)
 
 
 def test_length_ratio_uses_the_nearest_reference():
-  assert lengths.sums('a b', ['a', 'a b c', '']) == {
+  assert texts.length('a b', ['a', 'a b c', '']) == {
       'words': (2, 1),
       'length': (2, 1),
   }
-  assert lengths.sums('a b', [' ']) == {'words': (2, 1)}
+  assert texts.length('a b', [' ']) == {'words': (2, 1)}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +41,7 @@ def test_length_ratio_uses_the_nearest_reference():
     ],
 )
 def test_answers(prediction, references, match, f1):
-  assert answers.sums(prediction, references) == {
+  assert texts.answers(prediction, references) == {
       'exact_match': (match, 1),
       'f1': (pytest.approx(f1), 1),
   }
@@ -80,19 +79,19 @@ def test_oracle_adds_the_best_sentence_each_time():
       best = max(scores)
       # The first of the sentences that are equal up to rounding.
       chosen.append(next(s for s in range(9) if scores[s] > best - 1e-12))
-    found = extractive_oracle.select(document, reference)
+    found = baselines.select_sentences(document, reference)
     value = oracle_value([document[s] for s in found], reference)
     assert value == pytest.approx(best)
-    assert extractive_oracle.select(document, reference, 1) == chosen[:1]
+    assert baselines.select_sentences(document, reference, 1) == chosen[:1]
     sizes.add(len(found))
   assert len(sizes) > 2
 
 
 def test_means_intervals_and_missing_numbers():
   values = np.array([[1.0, np.nan], [3.0, np.nan], [8.0, np.nan]])
-  columns = ngrams.REPETITION.columns[:2]
-  found = score_metric.summarize(
-      'x', score_metric.Result(columns, {'prediction': values}, ('a:1',))
+  columns = texts.REPETITION.columns[:2]
+  found = metric.summarize(
+      'x', metric.Result(columns, {'prediction': values}, ('a:1',))
   )
   low, high = found['intervals']['prediction']['repeated_1']
   assert found['values']['prediction'] == {'repeated_1': 4, 'repeated_2': None}
@@ -105,9 +104,9 @@ TEXT = (
     'Rain fell on the hills. The river rose by 3 metres. Dogs bark. It ended.'
 )
 ROWS = [
-    score_metric.Row(TEXT[:23], ['The river rose by 3 metres.'], TEXT),
-    score_metric.Row('Dogs bark.', ['Dogs bark. It ended.'], TEXT),
-    score_metric.Row('Dogs.', ['Rain fell on the hills.'], TEXT),
+    metric.Row(TEXT[:23], ['The river rose by 3 metres.'], TEXT),
+    metric.Row('Dogs bark.', ['Dogs bark. It ended.'], TEXT),
+    metric.Row('Dogs.', ['Rain fell on the hills.'], TEXT),
 ]
 
 
@@ -139,7 +138,7 @@ def test_command_prints_tables_and_json(tmp_path, capsys):
 
 
 def documents(path, other=None):
-  rows = score_metrics.read_rows(path, other, {})
+  rows = predictions.read_rows(path, other, {})
   return [row.document for row in rows]
 
 
@@ -205,11 +204,11 @@ def test_documents_that_do_not_match(tmp_path):
 
 def test_models_of_metrics():
   names = ['bertscore', 'blanc', 'bertscore']
-  chosen = score_metrics.find(names, score_metrics.METRICS)
+  chosen = metric_table.find(names, metric_table.OF_SCORE)
   assert list(chosen) == ['bertscore', 'blanc']
-  assert score_metrics.find_models(chosen, ['a=b']) == dict(
+  assert metric_table.find_models(chosen, ['a=b']) == dict(
       bertscore='a=b', blanc='a=b'
   )
-  assert score_metrics.find_models(
+  assert metric_table.find_models(
       chosen, ['blanc=x', 'bertscore=hf://a/b']
   ) == dict(bertscore='hf://a/b', blanc='x')

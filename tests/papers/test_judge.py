@@ -9,16 +9,14 @@ import numpy as np
 import pytest
 
 from locost_jax.errors import InputError
-from locost_jax.evaluation.metrics import score_metric
+from locost_jax.evaluation.metrics import metric
 from papers import judge
 from papers import score
 from tests.evaluation import test_score
 
 KEY = 'sk-very-secret-0123456789'
 GOOD = 'Relevance: 4\nConsistency: 5\nFluency: 3\nCoherence: 2'
-ROWS = [
-    score_metric.Row(f'Summary {i}.', ['x'], f'Article {i}.') for i in range(6)
-]
+ROWS = [metric.Row(f'Summary {i}.', ['x'], f'Article {i}.') for i in range(6)]
 
 
 class Judge:
@@ -104,7 +102,7 @@ NONE = (None,) * 4
 
 
 def ratings(measured):
-  return measured.values[score_metric.PREDICTION]
+  return measured.values[metric.PREDICTION]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +130,7 @@ def test_answers_are_parsed_or_missing(answer, expected):
 
 def rate(server, path, rows=ROWS, note=None, model='m', **more):
   show, cache = note or (lambda *_: None), str(path / 'cache')
-  settings = score_metric.Settings(model=model, show=show)
+  settings = metric.Settings(model=model, show=show)
   return judge.run(rows, settings, server.url, cache=cache, **more)
 
 
@@ -169,7 +167,7 @@ def test_busy_servers_nonsense_and_the_cache(serve, tmp_path, waits):
       + [[4, 5, 3, 2]] * 2,
   )
   assert waits == [1, 2, 4, 1, 2, 4, 8]
-  summary = score_metric.summarize('judge', found)
+  summary = metric.summarize('judge', found)
   assert summary['values']['prediction']['relevance'] == 10 / 3
   assert found.more['missing']['relevance'] == 3
   assert found.notes == (

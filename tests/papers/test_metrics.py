@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from locost_jax.errors import InputError
+from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
-from locost_jax.evaluation.metrics import score_metric
 from papers import reading
 from papers import score
 from papers import sentences
@@ -112,7 +112,7 @@ def test_numbers_and_names():
 
 
 def test_bounds():
-  settings = score_metric.Settings(protocol=protocols.find('locost'))
+  settings = metric.Settings(protocol=protocols.find('locost'))
   found = reading.bounds(ROWS, settings)
   oracle = found.values['oracle']
   np.testing.assert_allclose(oracle, 100)  # references are sentences of TEXT

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from locost_jax.errors import InputError
-from locost_jax.evaluation.metrics import score_metric
+from locost_jax.evaluation.metrics import metric
 from papers import score
 from papers import sentences
 from tests.evaluation import test_score
@@ -22,10 +22,8 @@ torch.set_num_threads(1)  # more threads are slower for tiny models
 def test_coherence_is_equation_12(tmp_path):
   model = str(tiny_models.bert(tmp_path / 'm', scale=0.6))
   texts = [DOCUMENT, 'The river rose. The town was flooded in spring.', 'Rain.']
-  rows = [score_metric.Row(text, [DOCUMENT]) for text in texts]
-  found = sentences.coherence(
-      rows, score_metric.Settings(model=model, batch_size=2)
-  )
+  rows = [metric.Row(text, [DOCUMENT]) for text in texts]
+  found = sentences.coherence(rows, metric.Settings(model=model, batch_size=2))
   tokenizer = transformers.AutoTokenizer.from_pretrained(model)
   theirs = transformers.BertForNextSentencePrediction.from_pretrained(model)
 
@@ -60,12 +58,10 @@ def test_coherence_is_equation_12(tmp_path):
 def test_locality_is_the_mean_cosine_at_each_distance(tmp_path):
   bert = str(tiny_models.bert(tmp_path / 'bert'))
   rows = [
-      score_metric.Row('x', ['x'], DOCUMENT),
-      score_metric.Row('x', ['x'], 'One.'),
+      metric.Row('x', ['x'], DOCUMENT),
+      metric.Row('x', ['x'], 'One.'),
   ]
-  found = sentences.locality(
-      rows, score_metric.Settings(model=bert, batch_size=2)
-  )
+  found = sentences.locality(rows, metric.Settings(model=bert, batch_size=2))
   tokenizer = transformers.AutoTokenizer.from_pretrained(bert)
   model = transformers.AutoModel.from_pretrained(bert).eval()
   with torch.no_grad():
@@ -94,13 +90,13 @@ def test_models_that_do_not_fit_give_one_line(tmp_path):
       tmp_path / 'p.jsonl',
       [dict(prediction='a', reference='b', document=DOCUMENT)],
   )
-  for metric, model, expected in (
+  for name, model, expected in (
       ('coherence', bert, 'without the weights'),
       ('coherence', tmp_path, "model_type='t5'"),
       ('locality', tmp_path / 'absent', 'no such directory'),
   ):
     with pytest.raises(InputError, match=expected) as error:
       test_score.call(
-          path, f'--metrics={metric}', f'--model={model}', command=score
+          path, f'--metrics={name}', f'--model={model}', command=score
       )
     assert '\n' not in str(error.value)

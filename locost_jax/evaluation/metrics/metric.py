@@ -1,58 +1,120 @@
 """A metric as one object: its numbers, its inputs, and how it is computed.
 
-Every number is kept as a sum and a weight until the end, so that a partial last
-batch has the right weight.
+Every number of a document is a sum and a weight, so that a partial last batch
+has the right weight, and a mean is a sum of sums.
 """
 
+import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
+import numpy as np
+
+from locost_jax.evaluation.metrics import intervals
 from locost_jax.evaluation.metrics import processes
 
 TEXT, MODEL, CONTENT, DOCUMENT = 'text', 'model', 'content', 'document'
+# Rows of the tables of `score --metrics`.
+PREDICTION, REFERENCE = 'prediction', 'reference'
 
 
 class Column(NamedTuple):
-  """How a number is shown in tables."""
+  """A number of a metric, and how tables show it."""
 
-  key: str
-  title: str
-  digits: int
+  key: str  # as in eval/TASK/KEY
+  title: str  # '': tables do not show it
+  digits: int = 2
+  lower_is_better: bool = False
 
 
-class Metric(NamedTuple):
-  """One entry of config.eval.metrics.
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Metric(str):
+  """A metric, which is its name: a config stores and compares it as a text.
 
   Attributes:
-    name: in config.eval.metrics.
-    keys: the names of its numbers, as in eval/TASK/KEY.
-    needs: the input. TEXT: generated summaries and references; CONTENT:
-      generated summaries and the content words of the references; MODEL: the
-      model and a batch; DOCUMENT: a summary and its document, in
-      `score --metrics` only.
+    name: in config.eval.metrics and `score --metrics`.
+    columns: its numbers.
     sums: function that returns {key: (sum, weight)}, numbers or scalar arrays.
-      Its arguments depend on `needs`:
-      TEXT: (prediction, references) of one document, a str and a list of str;
-      DOCUMENT: (prediction, document), both str;
-      CONTENT: (prediction, contents), where contents is a list of lists, the
-      content words of each reference;
-      MODEL: (model, params, batch), a batch of `step.eval_step`, on the mesh.
-    columns: the numbers that tables show.
-    lower_is_better: the keys whose best value is the smallest.
-    signature: function (number of documents) -> str without spaces that names
-      the variant of the metric; None: the metric has no variants.
+      Its arguments depend on `needs`. None: see `run`.
+    needs: the input. TEXT: (prediction, references) of one document, a str and
+      a list of str; DOCUMENT: (prediction, document), both str, in `score
+      --metrics` only; CONTENT: (prediction, contents), a list of lists, the
+      content words of each reference; MODEL: (model, params, batch), a batch of
+      `step.eval_step`, on the mesh.
+    parts: of its signature: they name the variant.
     derive: function ({key: mean over the split}) -> numbers computed from the
-      means, such as a perplexity; None: no such numbers.
+      means, such as a perplexity.
+    what: one line about it; `score --metrics` knows the metrics that have one.
+    also_references: whether `score` measures the references, too.
+    run: function (list of Row, Settings) -> Result, for `score --metrics`, of a
+      metric that sees all documents at once, such as one with a model.
+    loads_model: whether `run` needs --model.
   """
 
   name: str
-  keys: tuple
-  needs: str
-  sums: Any
   columns: tuple = ()
-  lower_is_better: tuple = ()
-  signature: Any = None
-  derive: Any = None
+  sums: Callable | None = None
+  needs: str = TEXT
+  parts: tuple = ()
+  derive: Callable | None = None
+  what: str = ''
+  also_references: bool = False
+  run: Callable | None = None
+  loads_model: bool = False
+
+  def __new__(cls, name, *_, **__):
+    """Makes the text; the dataclass sets the attributes."""
+    return super().__new__(cls, name)
+
+  def __deepcopy__(self, memo):
+    return self
+
+  def __reduce__(self):
+    """Other processes, which tokenise, get the name."""
+    return str, (self.name,)
+
+  @property
+  def keys(self):
+    """The names of its numbers."""
+    return [column.key for column in self.columns]
+
+  def signature(self, documents):
+    """Returns 'NAME|PART|...|n:DOCUMENTS'."""
+    return '|'.join([self.name, *self.parts, f'n:{documents}'])
+
+
+class Row(NamedTuple):
+  """A prediction, its references (each is correct), and the document."""
+
+  prediction: str
+  references: list
+  document: str | None = None
+
+
+class Settings(NamedTuple):
+  """The user's settings; each metric uses some of them."""
+
+  model: str | None = None  # a directory, or hf://org/name
+  protocol: Any = None  # a `protocols.Protocol`, for ROUGE
+  processes: int | None = 1  # that compute ROUGE; None: one per core
+  layer: int | None = None  # of BERTScore, from 1; None: its authors' choice
+  idf: bool = False  # whether BERTScore weights rare tokens more
+  baseline: str | None = None  # FILE of BERTScore's rescaling
+  batch_size: int = 16  # texts per batch of a model
+  show: Callable = lambda stage, done, total: None  # shows progress
+
+
+class Result(NamedTuple):
+  """The numbers of one metric for each document."""
+
+  columns: tuple
+  # {row of the table, such as PREDICTION: float [n, columns]}, NaN where a
+  # document has no such number.
+  values: dict
+  parts: tuple = ()  # of the signature
+  notes: tuple = ()  # lines for stderr
+  more: dict = {}  # further fields of the JSON output
+  numbers: dict = {}  # {title: text}, lines below the table
 
 
 def means(parts):
@@ -114,3 +176,76 @@ def _sizes(item):
 def as_list(reference):
   """Returns a reference (a str, or a list of correct references) as a list."""
   return [reference] if isinstance(reference, str) else list(reference)
+
+
+def measure(metric, rows, settings):
+  """Measures each document: returns a Result.
+
+  Args:
+    rows: list of Row.
+  """
+  if metric.run is not None:
+    return metric.run(rows, settings)
+  sides = {PREDICTION: [row.prediction for row in rows]}
+  if metric.also_references:
+    sides[REFERENCE] = [row.references[0] for row in rows]
+  values = {
+      side: of_texts(metric, x, rows, settings) for side, x in sides.items()
+  }
+  return Result(metric.columns, values, metric.parts)
+
+
+def of_texts(metric, texts, rows, settings):
+  """Returns the numbers of texts: float [n, columns].
+
+  Args:
+    texts: list of n str, in place of the predictions of `rows`.
+  """
+  items = [
+      (text, {TEXT: row.references, DOCUMENT: row.document})
+      for text, row in zip(texts, rows, strict=True)
+  ]
+  found = processes.run(
+      functools.partial(_sums, [(metric.needs, metric.sums)]),
+      items,
+      _sizes,
+      settings.processes,
+      functools.partial(settings.show, metric.name),
+  )
+  values = np.full([len(rows), len(metric.columns)], np.nan)
+  for i, (sums,) in enumerate(found):
+    for c, key in enumerate(metric.keys):
+      if key in sums:
+        values[i, c] = sums[key][0] / sums[key][1]
+  return values
+
+
+def summarize(name, measured):
+  """Returns the JSON output of a metric in `score --metrics`.
+
+  Args:
+    measured: a Result.
+
+  Returns:
+    dict of values and intervals ({row: {key: number}}, None if no document has
+    one), documents ({row: {key: number of documents that have one}}),
+    signature, and the fields of `measured.more`.
+  """
+  found = dict(values={}, intervals={}, documents={})
+  for row, numbers in measured.values.items():
+    for side in found.values():
+      side[row] = {}
+    for i, column in enumerate(measured.columns):
+      known = numbers[~np.isnan(numbers[:, i]), i]
+      found['documents'][row][column.key] = len(known)
+      value = interval = None
+      if len(known):
+        value = float(known.mean())
+        interval = list(
+            intervals.interval(intervals.bootstrap(known), documents=len(known))
+        )
+      found['values'][row][column.key] = value
+      found['intervals'][row][column.key] = interval
+  total = len(next(iter(measured.values.values())))
+  parts = [name, *measured.parts, f'n:{total}', f'ci:{intervals.LEVEL}']
+  return dict(found, signature='|'.join(parts), **measured.more)

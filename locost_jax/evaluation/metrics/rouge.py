@@ -1,35 +1,117 @@
-"""ROUGE (Lin 2004) by a protocol, as a metric of config.eval.metrics.
+"""ROUGE (Lin 2004) by a protocol: as a metric, and of many pairs.
 
 F1 in percent, averaged over pairs.
 """
 
 import functools
 
+from locost_jax.command_line import versions
+from locost_jax.evaluation.metrics import intervals
 from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.metrics import processes as processes_lib
 from locost_jax.evaluation.metrics import protocols
 
-TYPES = protocols.TYPES
-MEAN = protocols.MEAN
+KEYS = (*protocols.TYPES, protocols.MEAN)
+_PACKAGES = ('locost_jax', 'nltk', 'numpy', 'rouge-score')
 
 
-def of_protocol(name):
-  """Returns the Metric of a protocol."""
+def of_protocol(protocol=protocols.PROTOCOLS['locost']):
+  """Returns the Metric of a `protocols.Protocol`."""
   return metric.Metric(
-      name='rouge',
-      keys=(*TYPES, MEAN),
-      needs=metric.TEXT,
-      sums=functools.partial(_sums, name),
-      columns=(
-          *(metric.Column(key, protocols.TITLES[key], 2) for key in TYPES),
-          metric.Column(MEAN, 'mean', 2),
+      'rouge',
+      tuple(metric.Column(key, protocols.TITLES[key]) for key in KEYS),
+      functools.partial(_sums, protocol),
+      parts=tuple(
+          protocols.method(protocols.signature(protocol, 0)).split('|')[1:]
       ),
-      signature=lambda documents: protocols.signature(
-          protocols.find(name), documents, None
-      ),
+      what='ROUGE, by --protocol',
   )
 
 
-def _sums(name, prediction, references):
+def _sums(protocol, prediction, references):
   """Returns {key: (F1 x 100, 1)} of one document."""
-  scores = protocols.score(protocols.find(name), prediction, references)
+  scores = protocols.score(protocol, prediction, references)
   return {key: (value, 1.0) for key, value in scores.items()}
+
+
+def score_pairs(pairs, protocol, processes=1, show=None):
+  """Scores pairs one by one.
+
+  Args:
+    pairs: list of `predictions.Pair`.
+    processes: number of processes; None: one per core.
+    show: function (pairs done, pairs) that shows progress, or None.
+
+  Returns:
+    List of n dicts, {kind of ROUGE: F1 x 100}.
+  """
+  return processes_lib.run(
+      functools.partial(_score, protocol), pairs, _sizes, processes, show
+  )
+
+
+def _score(protocol, pair):
+  return protocols.score(protocol, pair.prediction, pair.references)
+
+
+def _sizes(pair):
+  return len(pair.prediction), sum(map(len, pair.references))
+
+
+def summarize(scores, protocol):
+  """Returns the mean scores of a set of documents, and how they were computed.
+
+  Args:
+    scores: from `score_pairs`.
+
+  Returns:
+    dict of each mean (rouge1, rouge2, rougeL, rougeLsum, rouge_mean and, where
+    the protocol has it, rouge_geometric_mean), protocol, pairs, mean_of,
+    intervals ({key: [low, high]}), signature and versions.
+  """
+  means = metric.means(
+      [{key: (row[key], 1.0) for key in KEYS} for row in scores]
+  )
+  drawn = intervals.bootstrap([[row[key] for key in KEYS] for row in scores])
+  columns = dict(zip(KEYS, drawn.T))
+  if protocol.geometric:
+    for numbers in means, columns:
+      numbers[protocols.GEOMETRIC] = protocols.geometric_mean(protocol, numbers)
+  return dict(
+      means,
+      protocol=protocol.name,
+      pairs=len(scores),
+      mean_of=list(protocol.mean_of),
+      intervals={
+          key: list(intervals.interval(column, documents=len(scores)))
+          for key, column in columns.items()
+      },
+      signature=protocols.signature(protocol, len(scores)),
+      versions=versions.installed(_PACKAGES),
+  )
+
+
+def warnings(pairs, protocol):
+  """Yields warnings about references that cannot be scored as they are.
+
+  Args:
+    pairs: list of `predictions.Pair`, or other rows with references.
+  """
+  blank = partly = 0
+  for pair in pairs:
+    texts = [text for text in pair.references if text.strip()]
+    if not texts:
+      blank += 1
+    elif not all(protocols.counts(protocol, text) for text in texts):
+      partly += 1
+  if blank:
+    yield (
+        f'warning: empty references: {blank:,} of {len(pairs):,} pairs, '
+        'counted as 0'
+    )
+  if partly:
+    yield (
+        f'warning: --protocol={protocol.name} counts less than half of the '
+        f'letters of the references: {partly:,} of {len(pairs):,} pairs; '
+        '--protocol=unicode reads every script'
+    )

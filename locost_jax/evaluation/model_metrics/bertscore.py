@@ -24,7 +24,6 @@ import numpy as np
 from locost_jax import untrusted
 from locost_jax.errors import InputError
 from locost_jax.evaluation.metrics import metric
-from locost_jax.evaluation.metrics import score_metric
 from locost_jax.evaluation.model_metrics import torch_models
 
 NAME = 'bertscore'
@@ -77,7 +76,7 @@ def idf(references):
 
 
 def run(rows, settings):
-  """Scores predictions by BERTScore: a `score_metric.Result`."""
+  """Scores predictions by BERTScore: a `metric.Result`."""
   loaded = torch_models.load(
       NAME, settings.model, 'AutoModel', 'a model that embeds texts, like BERT'
   )
@@ -110,9 +109,9 @@ def run(rows, settings):
   if baseline is not None:  # an empty text stays at 0
     values = np.where(values == 0, 0, (values - baseline) / (1 - baseline))
   of = settings.baseline and torch_models.short_name(settings.baseline)
-  return score_metric.Result(
+  return metric.Result(
       COLUMNS,
-      {score_metric.PREDICTION: 100 * values},
+      {metric.PREDICTION: 100 * values},
       (
           loaded.name,
           f'layer:{layer}',
@@ -228,3 +227,12 @@ def read_baseline(path, layer):
       f'--baseline={path}: expected the header LAYER,P,R,F and a row for layer '
       f'{layer} with three numbers below 1'
   )
+
+
+BERTSCORE = metric.Metric(
+    NAME,
+    COLUMNS,
+    what='BERTScore (Zhang et al. 2020)',
+    run=run,
+    loads_model=True,
+)

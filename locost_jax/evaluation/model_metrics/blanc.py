@@ -21,7 +21,6 @@ import numpy as np
 from locost_jax.data import text as text_lib
 from locost_jax.errors import InputError
 from locost_jax.evaluation.metrics import metric
-from locost_jax.evaluation.metrics import score_metric
 from locost_jax.evaluation.model_metrics import torch_models
 
 NAME = 'blanc'
@@ -32,7 +31,7 @@ COLUMNS = (metric.Column('blanc', 'BLANC-help', 2),)
 
 
 def run(rows, settings):
-  """Measures BLANC-help x 100 of predictions: a `score_metric.Result`."""
+  """Measures BLANC-help x 100 of predictions: a `metric.Result`."""
   loaded = torch_models.load(
       NAME,
       settings.model,
@@ -61,9 +60,9 @@ def run(rows, settings):
           for side in (filled, helped)
       ]
       values[i] = 100 * score(*right)
-  return score_metric.Result(
+  return metric.Result(
       COLUMNS,
-      {score_metric.PREDICTION: values},
+      {metric.PREDICTION: values},
       (loaded.name, f'gap:{GAP}', f'lengths:{WHOLE},{FIRST}'),
   )
 
@@ -155,3 +154,13 @@ def guess(loaded, rows, expected, batch_size):
     for i, guesses in zip(chosen, best.cpu().numpy()):
       found[i] = [guesses[t] == wanted for t, wanted in expected[i].items()]
   return np.array([right for row in found for right in row], bool)
+
+
+BLANC = metric.Metric(
+    NAME,
+    COLUMNS,
+    needs=metric.DOCUMENT,
+    what='BLANC-help (Vasilyev et al. 2020)',
+    run=run,
+    loads_model=True,
+)
