@@ -34,9 +34,6 @@ class ProgressLine:
   def during(self, activity):
     """Context in which the line shows an activity instead of the time left.
 
-    Args:
-      activity: such as 'saving'.
-
     Yields:
       (whether this context is inside another activity, whether the activity was
       shown).
