@@ -151,8 +151,7 @@ def test_names_and_predictions_file(setup, tmp_path):
   config, model, params, mesh = setup
   path = tmp_path / 'predictions' / 'task-test-3.jsonl'
   what = evaluate.Evaluated(model, VOCABULARY, config, mesh)
-  arguments = what, params, make_batches(2)
-  found = evaluate.evaluate(*arguments, 'task', 'test', path)
+  found = evaluate.evaluate(what, params, make_batches(2), 'task', 'test', path)
   metrics = {
       name.removeprefix('eval/task-test/'): x for name, x in found.items()
   }
@@ -238,12 +237,10 @@ def test_several_references(setup, tmp_path):
   first = batches[0][1]
   first['reference'][0] = [first['reference'][0], rows[0]['prediction']]
   path = tmp_path / 'p.jsonl'
-  arguments = (
-      evaluate.Evaluated(model, VOCABULARY, config, mesh),
-      params,
-      batches,
+  what = evaluate.Evaluated(model, VOCABULARY, config, mesh)
+  measured = evaluate.evaluate(
+      what, params, batches, 'task', 'validation', path
   )
-  measured = evaluate.evaluate(*arguments, 'task', 'validation', path)
   best = [row['reference'] for row in rows]
   best[0] = rows[0]['prediction']
   single = rouge([row['prediction'] for row in rows], best)
