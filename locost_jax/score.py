@@ -44,86 +44,51 @@ from locost_jax.evaluation.metrics import rouge
 def define_flags(values, argv, metrics=metric_table.OF_SCORE):
   """Defines this command's flags; --metrics takes the names of `metrics`."""
   del argv
-  flags.DEFINE_string(
+  define = lambda kind, *what: kind(*what, flag_values=values)
+  text, integer = flags.DEFINE_string, flags.DEFINE_integer
+  define(
+      text,
       'predictions',
       None,
       'FILE: the predictions: JSON lines with prediction and reference (or '
       'references), or the WORKDIR of a run',
-      flag_values=values,
   )
-  flags.DEFINE_string(
-      'compare',
-      None,
-      'FILE: other predictions of the same documents, or another WORKDIR',
-      flag_values=values,
-  )
-  flags.DEFINE_string(
-      'protocol',
-      'locost',
-      'how to compute ROUGE [locost]\n'
-      + '\n'.join(f'{p.name}: {p.what}' for p in protocols.PROTOCOLS.values()),
-      flag_values=values,
-  )
-  flags.DEFINE_enum(
+  what = 'FILE: other predictions of the same documents, or another WORKDIR'
+  define(text, 'compare', None, what)
+  known = (f'{p.name}: {p.what}' for p in protocols.PROTOCOLS.values())
+  what = '\n'.join(['how to compute ROUGE [locost]', *known])
+  define(text, 'protocol', 'locost', what)
+  define(
+      flags.DEFINE_enum,
       'split',
       'locost_jax',
       list(protocols.SPLITS),
       'sentences of a text without newlines, for R-Lsum: our rules, or punkt, '
       "NLTK's model (its data must be on this machine)",
-      flag_values=values,
   )
-  flags.DEFINE_integer(
-      'processes',
-      None,
-      'number of processes that score [one per core]',
-      flag_values=values,
-  )
+  what = 'number of processes that score [one per core]'
+  define(integer, 'processes', None, what)
   commands.define_format(values, 'format of the scores on stdout')
-  _define_metric_flags(values, metrics)
-
-
-def _define_metric_flags(values, metrics):
-  flags.DEFINE_string(
-      'metrics',
-      'rouge',
-      'NAME,NAME,...: the metrics to compute [rouge]\n'
-      + '\n'.join(f'{name}: {one.what}' for name, one in metrics.items()),
-      flag_values=values,
-  )
-  flags.DEFINE_string(
+  known = (f'{name}: {one.what}' for name, one in metrics.items())
+  what = ['NAME,NAME,...: the metrics to compute [rouge]', *known]
+  define(text, 'metrics', 'rouge', '\n'.join(what))
+  define(
+      text,
       'model',
       None,
       'DIR: the model of a metric, or hf://org/name; METRIC=DIR,METRIC=DIR for '
       'several metrics',
-      flag_values=values,
   )
-  flags.DEFINE_string(
-      'documents',
-      None,
-      'FILE: JSON lines with the documents, if --predictions has none',
-      flag_values=values,
-  )
-  flags.DEFINE_integer(
-      'batch_size',
-      16,
-      'texts per batch of a metric that uses a model',
-      flag_values=values,
-  )
-  flags.DEFINE_integer(
-      'layer',
-      None,
-      "bertscore: the layer whose outputs are compared [its authors' choice]",
-      flag_values=values,
-  )
-  flags.DEFINE_boolean(
-      'idf', False, 'bertscore: weight rare words more', flag_values=values
-  )
-  flags.DEFINE_string(
-      'baseline',
-      None,
-      'FILE: bertscore: rescale with the rows LAYER,P,R,F of this file',
-      flag_values=values,
-  )
+  what = 'FILE: JSON lines with the documents, if --predictions has none'
+  define(text, 'documents', None, what)
+  what = 'texts per batch of a metric that uses a model'
+  define(integer, 'batch_size', 16, what)
+  what = "bertscore: the layer whose outputs are compared [its authors' choice]"
+  define(integer, 'layer', None, what)
+  what = 'bertscore: weight rare words more'
+  define(flags.DEFINE_boolean, 'idf', False, what)
+  what = 'FILE: bertscore: rescale with the rows LAYER,P,R,F of this file'
+  define(text, 'baseline', None, what)
 
 
 def main(values, arguments):
@@ -185,13 +150,7 @@ def score(pairs, protocol, values):
 
 
 def compare(paths, pairs, protocol, values):
-  """Returns the scores of two files, and their differences.
-
-  Args:
-    paths: of both files.
-    pairs: of the first.
-    values: the flags.
-  """
+  """Returns the scores of two files, and their differences."""
   pairs = [pairs, predictions.read(paths[1])]
   pairs[1] = compare_predictions.match(*pairs, paths)
   for line in compare_predictions.warnings(pairs, paths, protocol):
@@ -211,7 +170,6 @@ def print_metrics(path, chosen, protocol, values, more=None):
   Args:
     path: of the predictions.
     chosen: {name: `metric.Metric`}.
-    values: the flags.
     more: ({name: Result}) -> (text below the tables, {field: value} of the
       JSON output); None: nothing more.
   """
@@ -274,10 +232,6 @@ def format_metric(name, summary, measured):
   """Returns the table of one metric, with its signature below.
 
   A cell is '12.34 +-0.56 n:973': mean, half the interval, documents.
-
-  Args:
-    summary: from `metric.summarize`.
-    measured: the Result.
   """
   rows = [[name, *(column.title for column in measured.columns)]]
   for row, values in summary['values'].items():

@@ -198,16 +198,9 @@ METRICS = {
                 ('compression', 'compression', 1),
             ],
         ),
+        dataclasses.replace(texts.REPETITION, what='% of repeated n-grams'),
         dataclasses.replace(
-            texts.REPETITION,
-            what='% of repeated n-grams',
-            parts=('words:1',),
-            also_references=True,
-        ),
-        dataclasses.replace(
-            texts.LENGTH,
-            what='words, and words / words of the reference',
-            parts=('words:1',),
+            texts.LENGTH, what='words, and words / words of the reference'
         ),
         _of_texts(
             'entities',

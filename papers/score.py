@@ -122,14 +122,9 @@ def main(values, arguments):
           cache=values.judge_cache,
       ),
   )
-  chosen = {
-      name: dataclasses.replace(
-          one, run=functools.partial(one.run, **options[name])
-      )
-      if name in options
-      else one
-      for name, one in chosen.items()
-  }
+  for name in options.keys() & chosen.keys():
+    run = functools.partial(chosen[name].run, **options[name])
+    chosen[name] = dataclasses.replace(chosen[name], run=run)
   if 'judge' in chosen:
     judge.check_url(values.base_url)
   protocol = protocols.find(values.protocol)

@@ -32,7 +32,6 @@ def make_batch(rows, size, shape, vocabulary, targets_start='start_id'):
   Args:
     size: B, at least the number of records.
     shape: (L, T), or (P, L, T) for pages.
-    vocabulary: the vocabulary that tokenised the records.
     targets_start: one of TARGETS_START; 'bos' needs records whose targets begin
       with the vocabulary's bos.
 

@@ -48,11 +48,7 @@ def define_flags(values, argv):
 
 
 def main(values, arguments):
-  """Runs the command.
-
-  Args:
-    arguments: command-line arguments of Beam.
-  """
+  """Runs the command."""
   if not values.output:
     raise InputError('--output=DIR is missing: where to keep the caches?')
   config, _ = commands.get_config(values)
@@ -71,7 +67,6 @@ def run(config, vocabulary, output, options=()):
   """Tokenises the training split of a config.
 
   Args:
-    output: directory of all caches.
     options: options of Beam, such as '--runner=DirectRunner'.
 
   Returns:

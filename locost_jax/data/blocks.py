@@ -55,10 +55,8 @@ def build(
 
   Args:
     key: JSON object of everything that determines the records.
-    path: directory of the cache.
     shards: numbers of the shards to tokenise; None: all.
     limit: maximum records; 0: all. With a limit one process works.
-    processes: number of processes; 1: only this one.
     show: function (number of records so far), called repeatedly.
 
   Returns:

@@ -29,7 +29,6 @@ def read_rows(split, gap_sentences):
   """Reads the rows of a split, in the order of hashes of their ids.
 
   Args:
-    split: 'train' or 'validation'.
     gap_sentences: whether to read the documents for gap sentences, dicts of id
       and text; otherwise the pairs, dicts of id, document and summary.
 

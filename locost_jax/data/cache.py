@@ -44,7 +44,6 @@ from locost_jax.data import pages
 from locost_jax.data import record_versions
 from locost_jax.data import records
 from locost_jax.data import streamed
-from locost_jax.data import subset
 from locost_jax.data import tasks
 from locost_jax.data import words
 from locost_jax.errors import InputError
@@ -68,7 +67,6 @@ def open_cache(
   """Opens the records of a split; tokenises them first if they are missing.
 
   Args:
-    split: 'train', 'validation' or 'test'.
     directory: the directory of caches if config.data.cache_dir is ''.
     processes: number of processes that tokenise. None: one; for a corpus that
       is cached shard by shard a quarter of the cores, at most 8.
@@ -78,7 +76,7 @@ def open_cache(
   Returns:
     None if the task has no such split. Otherwise
     - usually a records.Cache;
-    - for a training split with config.data.train_examples a subset.Subset;
+    - for a training split with config.data.train_examples a mixture.Subset;
     - for a training split that is cached shard by shard (see `is_large`) a
       streamed.StreamedCache; the other splits of such a corpus hold the first
       config.eval.examples records (0: all);
@@ -109,7 +107,7 @@ def open_cache(
   }
   if split == 'train':
     found = {
-        task: subset.choose_examples(task, cache, config.data)
+        task: mixture.choose_examples(task, cache, config.data)
         for task, cache in found.items()
     }
   if len(found) == 1:

@@ -120,7 +120,6 @@ def select_sentences(sentences, ratio=0.2, strategy='independent', seed=0):
   """Chooses the sentences of a document that become the target.
 
   Args:
-    sentences: list of M strings.
     ratio: K = floor(ratio M) are chosen; in [0, 1].
     strategy: one of STRATEGIES. 'independent' is the paper's (equation 4);
       'sequential' scores a sentence with those already chosen; '_unique' counts
@@ -160,12 +159,9 @@ def gap_sentences(text, ratio=0.2, strategy='independent', mask='', seed=0):
   """Makes a source and a target from a document.
 
   Args:
-    text: the document.
     ratio: share of the sentences that become the target.
-    strategy: see `select_sentences`.
     mask: string that replaces each chosen sentence in the source, such as
       PEGASUS's '<extra_id_0>'; '' removes the sentence, as in the paper.
-    seed: see `select_sentences`.
 
   Returns:
     (source, target). The sentences of the target are joined by spaces; those of

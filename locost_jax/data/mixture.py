@@ -1,19 +1,79 @@
-"""Mixes the training splits of several tasks in proportion to their sizes.
+"""Training sets made of other caches: mixtures of tasks, and subsets.
 
-An epoch of the mixture has min(n_i, cap) of the n_i records of task i (T5's
+`Mixture` mixes the training splits of several tasks in proportion to their
+sizes. An epoch of the mixture has min(n_i, cap) of the n_i records of task i (T5's
 examples-proportional mixing with an artificial limit; Raffel et al. 2020,
 section 3.5.2). Each task reads all its records in a seeded order before it
 repeats one, over several epochs of the mixture if necessary. So the record at a
 position depends only on (seed, position), as data/order.py requires.
+
+`Subset` has some records of a cache: config.data.train_examples trains on a few
+examples of a corpus (SimCAS, figure 4). They are chosen from its tokenised
+records, so all numbers and seeds share one cache.
 """
 
 import numpy as np
 
 from locost_jax.data import order
-from locost_jax.data import subset
+from locost_jax.data import records
+from locost_jax.errors import InputError
 
-# The purpose of a permutation; see data/order.py for the others.
-_TASKS = 3
+# The purposes of permutations; see data/order.py for the others.
+_TASKS, _EXAMPLES = 3, 4
+
+
+class Subset(records.TrainingSet):
+  """Some records of a cache, with the methods of a cache."""
+
+  def __init__(self, cache, rows):
+    """Makes the subset.
+
+    Args:
+      rows: int64 [n], numbers of its records, in the order of the subset.
+    """
+    self._cache, self._rows = cache, rows
+    self.lengths, self.shapes = cache.lengths[rows], cache.shapes[rows]
+
+  def __len__(self):
+    return len(self._rows)
+
+  def __getitem__(self, index):
+    return self.read([index])[0]
+
+  def read(self, indices):
+    """Returns the records with these indices as a list of dicts, in order."""
+    return self._cache.read(self._rows[list(indices)])
+
+
+def choose_examples(task, cache, data):
+  """Chooses the training examples of a task.
+
+  The choice depends only on config.data.seed and the number of records, so all
+  processes agree. With one seed, a larger choice contains every smaller one.
+
+  Args:
+    cache: records.Cache of its training split. If train_examples is 0, None or
+      a streamed.StreamedCache is allowed.
+    data: config.data: train_examples, seed.
+
+  Returns:
+    The cache itself if train_examples is 0, else a Subset in the order of the
+    corpus.
+
+  Raises:
+    InputError: the cache has fewer records than train_examples.
+  """
+  count = data.train_examples
+  if not count or cache is None:
+    return cache
+  if count > len(cache):
+    raise InputError(
+        f'config.data.train_examples={count}: {task} has {len(cache)} training '
+        f'examples; expected at most {len(cache)}, or 0 for all'
+    )
+  chosen = order.permutation(len(cache), data.seed, _EXAMPLES)[:count]
+  chosen.sort()
+  return Subset(cache, chosen)
 
 
 class Mixture:
@@ -25,9 +85,8 @@ class Mixture:
     """Makes the mixture.
 
     Args:
-      tasks: dict of task -> records.Cache or subset.Subset.
+      tasks: dict of task -> records.Cache or Subset.
       cap: maximum records of a task in an epoch.
-      seed: seed of the order.
     """
     self.tasks, self._seed = tasks, seed
     self._caches = list(tasks.values())
@@ -48,7 +107,7 @@ class Mixture:
     del index
     if self._opened[0] != epoch:
       self._opened = epoch, [
-          subset.Subset(cache, self._rows(i, epoch))
+          Subset(cache, self._rows(i, epoch))
           for i, cache in enumerate(self._caches)
       ]
     return self._opened[1]

@@ -38,7 +38,6 @@ def permutation(n, *key):
   """Returns a permutation of range(n) that depends only on `key`.
 
   Args:
-    n: number of elements.
     *key: integers, for example (seed, RECORDS, epoch, window).
 
   Returns:
@@ -54,9 +53,6 @@ def window_shards(shards, size, seed, epoch, window):
 
   Args:
     size: shards in a window; the last window of an epoch may have fewer.
-    seed: seed of the order.
-    epoch: number of the epoch, from 0.
-    window: number of the window in the epoch, from 0.
 
   Returns:
     A list of shard numbers; empty after the last window of the epoch.
@@ -71,10 +67,8 @@ def stream(sizes, windows, total, seed, start=0):
   Args:
     sizes: function (epoch, index) -> list of int, the number of records of
       each part (shard) of a window; may block until the shards exist.
-    windows: number of windows in an epoch.
     total: function () -> number of records of an epoch, None if unknown. If
       known, whole epochs are skipped without calling `sizes`.
-    seed: seed of the order.
     start: position in the stream, from 0.
 
   Yields:
@@ -109,8 +103,6 @@ def group_batches(lengths, batch_size, seed, group):
   Args:
     lengths: int [GROUP * batch_size, k], the shape each record is padded to.
     batch_size: records in a batch.
-    seed: seed of the order.
-    group: number of the group, from 0.
 
   Returns:
     int64 [GROUP, batch_size]: the records of each batch, as indices into

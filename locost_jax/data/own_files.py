@@ -13,7 +13,6 @@ import itertools
 
 from locost_jax.data import corpus_rows
 from locost_jax.data import file_formats
-from locost_jax.data import nested_fields
 from locost_jax.data import sources
 
 
@@ -44,7 +43,7 @@ _FIRST = 100  # rows to examine for queries
 def has_queries(data):
   """Whether one of the first training rows has a query."""
   field = data.query_field or 'query'
-  if nested_fields.MARK in field:
+  if file_formats.MARK in field:
     return True
   for path in find(data).get('train', ())[:1]:
     rows = file_formats.read_rows(path, (data.input_field,), data.text_unit)
@@ -66,7 +65,6 @@ class OwnFiles:
     """Decides which fields to read; reads no file.
 
     Args:
-      files: see `find`.
       settings: keyword arguments of gap_sentences; None: summarising.
     """
     data = config.data
@@ -82,7 +80,7 @@ class OwnFiles:
       self.fields = dict(document=data.input_field, summary=data.target_field)
       if data.query_field:
         self.fields['query'] = data.query_field
-    nested_fields.list_of(self.fields.values())
+    file_formats.list_of(self.fields.values())
     self._config, self._settings = config, settings
 
   def made_of(self, split):
@@ -108,10 +106,10 @@ class OwnFiles:
   def _rows(self, file):
     """Yields (document, row) of all rows of a file."""
     data, fields = self._config.data, tuple(self.fields.values())
-    plain = [field for field in fields if nested_fields.MARK not in field]
+    plain = [field for field in fields if file_formats.MARK not in field]
     rows = file_formats.read_rows(file, tuple(plain), data.text_unit)
     if len(plain) < len(fields):
-      rows = nested_fields.expand(rows, fields, file)
+      rows = file_formats.expand_lists(rows, fields, file)
     renamed = (
         {
             **row,

@@ -160,11 +160,7 @@ def texts(row):
 
 
 def parts_of(row, data, vocabulary):
-  """Returns `pieces` of a row, after the cut to config.data.document_length.
-
-  Args:
-    row: see `pieces`.
-  """
+  """Returns `pieces` of a row, after the cut to config.data.document_length."""
   if data.document_length:
     text = first_tokens(row['document'], data.document_length, vocabulary)
     row = {**row, 'document': text}
@@ -317,8 +313,6 @@ def count_cut(lengths, fronts, form, page_length, max_length):
     lengths: tokens of each text of `pieces`, followed by those of texts without
       a page.
     fronts: tokens in front of each page, the bos included.
-    page_length: see `tokenise`.
-    max_length: see `tokenise`.
   """
   if form in LOCALITIES:
     rooms = [page_length - front - 1 for front in fronts]

@@ -69,7 +69,6 @@ def train_batches(cache, vocabulary, config, start_step=0, host=0, hosts=1):
 
   Args:
     cache: a Cache or a StreamedCache (data/cache.py).
-    vocabulary: the vocabulary that tokenised the records.
     config: the run's config: data (seed, lengths, buckets), train (batch_size,
       batch_tokens).
     start_step: steps already taken; the first batch is number start_step.
@@ -166,7 +165,6 @@ def eval_batches(cache, vocabulary, config, host=0, hosts=1):
   Records are sorted by length to waste little padding.
 
   Args:
-    vocabulary: the vocabulary that tokenised the records.
     config: the run's config: data (lengths, buckets), eval (examples,
       batch_size).
     hosts: how many hosts share each global batch.

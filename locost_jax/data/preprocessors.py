@@ -250,10 +250,6 @@ def gap_sentences(
 
   Args:
     dataset: tf.data.Dataset of dicts with the strings id and text.
-    ratio: see `gsg.gap_sentences`.
-    strategy: see `gsg.gap_sentences`.
-    mask: see `gsg.gap_sentences`.
-    seed: seed of the strategy 'random'.
     on_skip: called with the id of every document that is too short.
     spans: see `span_corruption.settings`. Documents drawn for span corruption
       keep their whole text as inputs, for `corrupt_spans`. None: none is drawn.
@@ -296,7 +292,6 @@ def corrupt_spans(dataset, vocabulary, data, spans):
   Args:
     dataset: of dicts with id, and with inputs and targets as ids without marks.
     data: config.data, for its maximum lengths.
-    spans: see `span_corruption.settings`.
 
   Returns:
     The dataset with inputs and targets of data/span_corruption.py for these

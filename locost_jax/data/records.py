@@ -14,7 +14,8 @@ A cache is a directory:
   key.json               everything that determines the records
   stats.json             records, tokens, the integer type, bytes, notes of
                          the writer (documents skipped)
-  checksums.json         of all these files; see data/checksums.py
+  checksums.json         the size and SHA-256 of all these files; caches of
+                         older versions have none and are not verified
 
 A cache is written to `NAME.partial` in the same parent directory, flushed to
 disk and renamed, so a directory with its final name is complete. A killed build
@@ -39,12 +40,12 @@ import numpy as np
 from locost_jax import files
 from locost_jax import untrusted
 from locost_jax.config import kinds
-from locost_jax.data import checksums
 from locost_jax.errors import InputError
 
 RECORDS, LENGTHS = 'records.array_record', 'lengths.npy'
 SHAPES = 'shapes.npy'
 KEY, STATS = 'key.json', 'stats.json'
+CHECKSUMS = 'checksums.json'
 FILES = RECORDS, LENGTHS, SHAPES, KEY, STATS
 _MOST_KEY_BYTES = 1 << 30  # key.json lists every file of the corpus
 _COUNT = kinds.integer(0, 10**15)
@@ -57,7 +58,27 @@ _STATS_KINDS = {
 }
 
 
-class Cache:
+class TrainingSet:
+  """A training set of one part for data/pipeline.py: one window an epoch."""
+
+  windows = 1
+
+  def total(self):
+    """Returns the number of records in an epoch."""
+    return len(self)
+
+  def sizes(self, epoch, index):
+    """Returns the number of records of each part of a window."""
+    del epoch, index
+    return [len(self)]
+
+  def window(self, epoch, index):
+    """Returns the parts of a window, as caches."""
+    del epoch, index
+    return [self]
+
+
+class Cache(TrainingSet):
   """The records of one split (or of one shard of it).
 
   `len(cache)` is the number of records. `cache[i]` is a dict of id (str),
@@ -66,7 +87,6 @@ class Cache:
   may read.
 
   Attributes:
-    path: the directory.
     stats: dict, the contents of stats.json.
     lengths: int32 [n, 2], tokens of inputs and of targets.
     shapes: the shapes that batches are padded to: `lengths`, or int32 [n, 3] if
@@ -88,22 +108,22 @@ class Cache:
     from array_record.python import array_record_module
 
     self.path = pathlib.Path(path)
-    known = checksums.read(self.path, FILES)
+    known = _read_checksums(self.path, FILES)
     for name in known.keys() - {RECORDS}:
-      checksums.check(self.path, name, known)
+      _check_file(self.path, name, known)
     self.stats = _read_stats(self.path)
     self.lengths = _load(self.path, LENGTHS, self.stats, 2)
     self.shapes = self.lengths
     if (self.path / SHAPES).exists():
       self.shapes = _load(self.path, SHAPES, self.stats, 3)
-    with checksums.open_file(self.path, RECORDS):
+    with _open_file(self.path, RECORDS):
       self._reader = self._trying(
           array_record_module.ArrayRecordReader, str(self.path / RECORDS)
       )
     self._lock = threading.Lock()
     self._check = None
     if verify and RECORDS in known:
-      self._check = checksums.Background(self.path, RECORDS, known)
+      self._check = _Background(self.path, RECORDS, known)
 
   def __len__(self):
     return len(self.lengths)
@@ -141,26 +161,9 @@ class Cache:
       return read(argument)
     except Exception as error:  # the reader documents no types
       reason = str(error).strip().split('\n')[0]
-      raise checksums.damaged(
+      raise _damaged(
           self.path, f'{self.path / RECORDS}: cannot be read: {reason}'
       ) from error
-
-  # The interface of a training set for data/pipeline.py: one window.
-  windows = 1
-
-  def total(self):
-    """Returns the number of records in an epoch."""
-    return len(self)
-
-  def sizes(self, epoch, index):
-    """Returns the number of records of each part of a window."""
-    del epoch, index
-    return [len(self)]
-
-  def window(self, epoch, index):
-    """Returns the parts of a window, as caches."""
-    del epoch, index
-    return [self]
 
   def _unpack(self, row):
     record = self._trying(msgpack.unpackb, row)
@@ -178,9 +181,9 @@ def _read_stats(path):
       untrusted.check(path / STATS, key, stats.get(key), kind)
     return stats
   except FileNotFoundError:
-    raise checksums.damaged(path, f'{path / STATS}: is missing') from None
+    raise _damaged(path, f'{path / STATS}: is missing') from None
   except InputError as error:
-    raise checksums.damaged(path, error) from None
+    raise _damaged(path, error) from None
 
 
 def _load(path, name, stats, columns):
@@ -188,22 +191,22 @@ def _load(path, name, stats, columns):
   path = pathlib.Path(path)
   expected = stats['records'], columns
   try:
-    with checksums.open_file(path, name) as file:
+    with _open_file(path, name) as file:
       array = np.load(file)
   except InputError:
     raise
   except (OSError, EOFError, ValueError) as error:
     reason = str(error).split('\n')[0]
-    raise checksums.damaged(path, f'{path / name}: {reason}') from None
+    raise _damaged(path, f'{path / name}: {reason}') from None
   if array.dtype != np.int32 or array.shape != expected:
-    raise checksums.damaged(
+    raise _damaged(
         path,
         f'{path / name}: {array.dtype}{list(array.shape)}; expected '
         f'int32{list(expected)}',
     )
   tokens = [stats['input_tokens'], stats['target_tokens']]
   if columns == 2 and array.sum(axis=0, dtype=np.int64).tolist() != tokens:
-    raise checksums.damaged(
+    raise _damaged(
         path, f'{path / name}: its sums differ from the tokens in {STATS}'
     )
   return array
@@ -294,7 +297,6 @@ def join(path, key, parts, limit=0, notes=dict):
     key: JSON object of everything that determines the records.
     parts: directories of complete caches of one vocabulary, at least one.
     limit: maximum records; 0: all.
-    notes: see `write`.
 
   Returns:
     The stats, see `write`.
@@ -354,7 +356,7 @@ def _write(path, key, packed, dtype, notes):
       np.save(partial / SHAPES, np.asarray(shapes, np.int32))
     (partial / KEY).write_text(dump_key(key))
     (partial / STATS).write_text(json.dumps(stats, indent=2))
-    checksums.write(partial)
+    _write_checksums(partial)
     for file in partial.iterdir():
       files.sync(file)
     files.sync(partial)
@@ -365,3 +367,97 @@ def _write(path, key, packed, dtype, notes):
     shutil.rmtree(partial, ignore_errors=True)
     raise
   return stats
+
+
+def _write_checksums(directory):
+  """Writes checksums.json, after all other files of the cache."""
+  directory = pathlib.Path(directory)
+  found = {}
+  for path in sorted(directory.iterdir()):
+    with open(path, 'rb') as file:
+      found[path.name] = files.describe(file)
+  (directory / CHECKSUMS).write_text(json.dumps(found, indent=2))
+
+
+def _read_checksums(directory, names):
+  """Returns {name: 'BYTES SHA-256'} of a cache; {} if it has no checksums.
+
+  Raises:
+    InputError: checksums.json is damaged.
+  """
+  path = pathlib.Path(directory) / CHECKSUMS
+  try:
+    found = untrusted.read_object(path)
+    for name, known in found.items():
+      if name not in names:
+        raise InputError(
+            f'{path}: names {untrusted.show(name)}; expected some of '
+            f'{", ".join(names)}'
+        )
+      untrusted.check(path, name, known, kinds.TEXT)
+    return found
+  except FileNotFoundError:
+    return {}
+  except InputError as error:
+    raise _damaged(directory, error) from None
+
+
+def _check_file(directory, name, known):
+  """Raises an InputError if a file of a cache differs from its checksum.
+
+  Args:
+    known: see `_read_checksums`; a file that it does not name is not verified.
+  """
+  if name not in known:
+    return
+  with _open_file(directory, name) as file:
+    is_same = files.describe(file) == known[name]
+  if not is_same:
+    path = pathlib.Path(directory) / name
+    raise _damaged(directory, f'{path}: has other contents than were written')
+
+
+def _open_file(directory, name):
+  """Opens a file of a cache; InputError: it is missing or not a file."""
+  path = pathlib.Path(directory) / name
+  try:
+    return untrusted.open_regular(path)
+  except OSError as error:
+    raise _damaged(directory, f'{path}: {error.strerror}') from None
+  except InputError as error:
+    raise _damaged(directory, error) from None
+
+
+def _damaged(directory, what):
+  """Returns the InputError of a damaged cache.
+
+  Args:
+    what: the file and its fault.
+  """
+  return InputError(f'{what}; remove {directory} to have it made again')
+
+
+class _Background:
+  """Verifies one file in a thread.
+
+  Attributes:
+    error: the InputError if the file is damaged; None until that is known.
+  """
+
+  def __init__(self, directory, name, known):
+    """Starts the thread; for the arguments see `_check_file`."""
+    self.error = None
+    self._thread = threading.Thread(
+        target=self._run, args=(directory, name, known), daemon=True
+    )
+    self._thread.start()
+
+  def _run(self, *arguments):
+    try:
+      _check_file(*arguments)
+    except InputError as error:
+      self.error = error
+
+  def wait(self):
+    """Waits until the file is verified."""
+    self._thread.join()

@@ -74,9 +74,7 @@ def is_drawn(name, share, seed):
   """Whether a document is drawn; the others become gap sentences.
 
   Args:
-    name: id of the document.
     share: share of the documents to draw, in [0, 1].
-    seed: seed of the draw.
   """
   return int.from_bytes(_hash(name, seed)[:8], 'big') < share * 2**64
 
@@ -94,8 +92,6 @@ def counts(length, density, mean_length, max_spans):
   Args:
     length: tokens of the text, at least 2.
     density: share of the tokens to cut out.
-    mean_length: mean length of a span, in tokens.
-    max_spans: maximum number of spans.
   """
   noise = min(max(round(length * density), 1), length - 1)
   spans = min(max(round(noise / mean_length), 1), max_spans, length - noise)
@@ -108,9 +104,6 @@ def longest(max_input, max_target, density, mean_length, max_spans):
   Args:
     max_input: maximum tokens of the input, without marks.
     max_target: maximum tokens of the target, without marks.
-    density: see `counts`.
-    mean_length: see `counts`.
-    max_spans: see `counts`.
 
   Returns:
     At least 2; 0 if no text fits.
@@ -131,10 +124,6 @@ def draw(length, density, mean_length, max_spans, generator):
   """Draws which tokens are cut out: bool [length].
 
   Args:
-    length: see `counts`.
-    density: see `counts`.
-    mean_length: see `counts`.
-    max_spans: see `counts`.
     generator: a numpy Generator.
   """
   noise, spans = counts(length, density, mean_length, max_spans)

@@ -23,7 +23,6 @@ from locost_jax.data import corpus_rows
 from locost_jax.data import file_formats
 from locost_jax.data import pages
 from locost_jax.data import span_corruption
-from locost_jax.data import text_files
 from locost_jax.errors import check_choice
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import sentencepiece_training
@@ -74,7 +73,7 @@ def check(config):
   if data.task:
     corpus_lib.check_name(data.task)  # also where files replace it
   _check_pages(data)
-  check_choice('config.data.text_unit', data.text_unit, text_files.UNITS)
+  check_choice('config.data.text_unit', data.text_unit, file_formats.UNITS)
   if data.targets_start not in batch_arrays.TARGETS_START:
     raise InputError(
         f'config.data.targets_start={data.targets_start!r} must be one of '

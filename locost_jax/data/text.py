@@ -135,7 +135,6 @@ def _is_end(text, stop, follower, rest, lower_case=False):
   """Whether the marks from text[stop] on end a sentence.
 
   Args:
-    text: a paragraph.
     stop: index of the first mark.
     follower: the next character that is not white space.
     rest: text from `follower` on (at least its first word).
@@ -171,7 +170,6 @@ def sentence_spans(text, lower_case=False):
   """Finds the sentences of a text.
 
   Args:
-    text: any string.
     lower_case: whether a sentence may begin with a lower-case letter.
 
   Returns:
@@ -211,7 +209,6 @@ def split_sentences(text, lower_case=None):
   """Splits a text into sentences.
 
   Args:
-    text: any string.
     lower_case: whether a sentence may begin with a lower-case letter. None: in
       a text without capitals. Records are made with False.
 

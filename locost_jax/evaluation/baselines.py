@@ -137,7 +137,6 @@ def best_constant(
   `most_exact` candidates the search stops and returns the best of these.
 
   Args:
-    train_references: list of strings.
     validation_references: list of strings; 500 of them and 10,000 short
       training summaries take a few seconds.
     most_exact: most candidates that are scored exactly; 1: the highest bound.
@@ -190,8 +189,6 @@ def _mean_rouge_n(candidates, references, n):
   occurrence of an n-gram, min(a, b) is the number of shared features.
 
   Args:
-    candidates: list of lists of words.
-    references: list of lists of words.
     n: 1 or more.
 
   Returns:
@@ -263,9 +260,6 @@ def exchange_inputs(batches, vocabulary):
   document that is alone in its batch gets an input of the previous batch; if
   there is no previous batch, its loss weights become 0.
 
-  Args:
-    batches, vocabulary: as in `evaluate`.
-
   Yields:
     (batch, info), shapes unchanged.
   """
@@ -303,11 +297,9 @@ def measure(
   """Measures the baselines that need no model.
 
   Args:
-    batches: as in `evaluate`.
     train_records: iterable of dicts with targets (ids) and reference (str).
     metrics: like config.eval.metrics. If none needs summaries, only 'unigram'
       is returned.
-    common: see `evaluate.evaluate`.
 
   Returns:
     dict of
@@ -356,7 +348,6 @@ def _rows(batches, vocabulary, sentences, protocol, common):
   """Yields a dict per document: lead, oracle, reference, targets, contents.
 
   Args:
-    batches, vocabulary, common: see `measure`.
     sentences: number of sentences of the lead.
     protocol: a `protocols.Protocol`, for the oracle; false: no oracle.
   """

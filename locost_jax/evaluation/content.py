@@ -86,9 +86,7 @@ def load(path):
   for key, kind in _KINDS.items():
     untrusted.check(path, key, found.get(key), kind)
   name = found.get('protocol', 'locost')  # older files lack it
-  untrusted.check(
-      path, 'protocol', name, kinds.choice(*protocols.PROTOCOLS)
-  )
+  untrusted.check(path, 'protocol', name, kinds.choice(*protocols.PROTOCOLS))
   return Common(tuple(found['words']), tuple(found['tokens']), name)
 
 
@@ -108,9 +106,7 @@ def of_document(tokens, reference, vocabulary, common):
   """Returns the content words of each reference of a document.
 
   Args:
-    tokens: see `input_text`.
     reference: str, or a list of str that are all correct.
-    vocabulary: decode(ids) -> text.
   """
   text = input_text(tokens, vocabulary)
   return [content_words(one, text, common) for one in metric.as_list(reference)]
@@ -152,7 +148,6 @@ def input_text(tokens, vocabulary):
 
   Args:
     tokens: int [L]; or [P, L], each page with its own end mark.
-    vocabulary: decode(ids) -> text.
 
   Returns:
     str. Pages are joined by newlines, even if a page ends within a sentence.

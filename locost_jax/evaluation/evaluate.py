@@ -7,6 +7,7 @@ to compare with.
 
 import dataclasses
 import functools
+from typing import Any, NamedTuple
 
 import jax
 from jax.experimental import multihost_utils
@@ -46,64 +47,54 @@ def _writes_sentinels(config):
   return config.get('span_corruption') is not None
 
 
-def evaluate(
-    model,
-    params,
-    batches,
-    vocabulary,
-    config,
-    mesh,
-    task_name,
-    split,
-    predictions_path=None,
-    common=None,
-):
+class Evaluated(NamedTuple):
+  """What is evaluated: a model without its parameters.
+
+  Attributes:
+    config: the whole config; uses eval.metrics, eval.protocol and decode.
+    common: the `content.Common` of the training targets; None: recall and
+      content_loss are not measured.
+  """
+
+  model: Any
+  vocabulary: Any
+  config: Any
+  mesh: Any
+  common: Any = None
+
+
+def evaluate(what, params, batches, task_name, split, predictions_path=None):
   """Measures a model on a split.
 
   Args:
+    what: an Evaluated.
     params: its parameters, on the mesh.
     batches: iterator of (batch, info), this host's rows; info has the lists id
       and reference of the real rows, which precede the padding rows. A
       reference is a str, or a list of str that are all correct.
-    config: the whole config; uses eval.metrics, eval.protocol and decode.
     task_name: part of the metrics' names.
     split: also part of the names, unless it is 'validation'.
     predictions_path: file for the predictions, see `predictions.write`; a write
       error is reported on stderr. None: no file.
-    common: the `content.Common` of the training targets; None: recall and
-      content_loss are not measured.
 
   Returns:
     {'eval/TASK/loss': nats per token, 'eval/TASK/accuracy': 0 to 1,
     'eval/TASK/rouge1': F1 x 100, ...}; 'eval/TASK-SPLIT/...' for other splits.
   """
-  metrics, rows = measure(
-      model, params, batches, vocabulary, config, mesh, common=common
-  )
+  metrics, rows = measure(what, params, batches)
   if predictions_path is not None and rows and jax.process_index() == 0:
     predictions.try_write(
-        predictions_path, rows, predictions.metadata(config, len(rows))
+        predictions_path, rows, predictions.metadata(what.config, len(rows))
     )
   if split != 'validation':
     task_name = f'{task_name}-{split}'
   return {f'eval/{task_name}/{name}': metrics[name] for name in metrics}
 
 
-def measure(
-    model,
-    params,
-    batches,
-    vocabulary,
-    config,
-    mesh,
-    metrics=None,
-    common=None,
-    generated=None,
-):
+def measure(what, params, batches, metrics=None, generated=None):
   """Measures a model, like `evaluate`, but without metric prefixes and files.
 
   Args:
-    model, params, batches, vocabulary, config, mesh, common: see `evaluate`.
     metrics: replaces config.eval.metrics.
     generated: a `generated_batches.GeneratedBatches`, for an evaluation that
       can be stopped and continued.
@@ -113,6 +104,7 @@ def measure(
     tokens_kept}, ...]), the rows of all hosts; no rows if no metric needs
     summaries. tokens_kept is the number of input tokens that the model read.
   """
+  model, vocabulary, config, mesh, common = what
   names = config.eval.metrics if metrics is None else metrics
   of_model = metric_table.select(names, metric_lib.MODEL)
   of_text = metric_table.of_summaries(names, config.eval.protocol)

@@ -41,9 +41,6 @@ FEW_DOCUMENTS = 500
 def choose_best_by(names, documents):
   """Returns the key of the number that chooses the best checkpoint.
 
-  Args:
-    documents: number of documents of an evaluation.
-
   Raises:
     InputError: see `check`.
   """
@@ -111,11 +108,7 @@ def signatures(names, documents, protocol=protocols.AUTO):
 
 
 def check(names, best_by):
-  """Raises an InputError for unknown metrics, or if none computes `best_by`.
-
-  Args:
-    best_by: config.checkpoint.metric.
-  """
+  """Raises an InputError for unknown metrics, or if none computes `best_by`."""
   measured = _keys(names)
   if best_by == AUTO and measured:
     return
@@ -135,9 +128,6 @@ def _keys(names):
 def find(names, known):
   """Returns {name: Metric} of --metrics.
 
-  Args:
-    known: {name: Metric}.
-
   Raises:
     InputError: a name is unknown; the message lists all names.
   """
@@ -154,7 +144,6 @@ def find_models(chosen, texts):
   """Returns {name of a metric: its model}.
 
   Args:
-    chosen: {name: Metric}.
     texts: list of --model: 'MODEL' for all metrics that need a model, or
       'NAME=MODEL' for one of `chosen`.
 
@@ -186,11 +175,6 @@ def find_models(chosen, texts):
 
 def run(chosen, models, rows, settings):
   """Computes all metrics; an InputError of one does not stop the others.
-
-  Args:
-    chosen: {name: Metric}.
-    models: from `find_models`.
-    rows: list of `metric.Row`.
 
   Returns:
     ({name: Result}, the first InputError of a metric, or None).

@@ -308,7 +308,6 @@ class Source(NamedTuple):
   Attributes:
     names: names of the tensors: one, or one for each layer.
     is_stacked: whether the parameter has a first axis of layers.
-    form: as in `Table.rows`.
   """
 
   names: tuple

@@ -174,18 +174,21 @@ class Setup:
     metrics = {}
     for task, cache in self.eval_caches('validation').items():
       metrics |= evaluate.evaluate(
-          self.model,
+          self.evaluated,
           params,
           self.eval_batches(cache),
-          self.vocabulary,
-          self.config,
-          self.mesh,
           task,
           'validation',
           self.predictions_file(task, 'validation', step),
-          self.common,
       )
     return metrics
+
+  @property
+  def evaluated(self):
+    """What evaluations measure, an `evaluate.Evaluated`."""
+    return evaluate.Evaluated(
+        self.model, self.vocabulary, self.config, self.mesh, self.common
+    )
 
   @functools.cached_property
   def common(self):
@@ -231,7 +234,6 @@ class Setup:
 
     Args:
       directory: of the caches, unless config.data.cache_dir is set.
-      allow_other_caches: see `cache.open_cache`.
     """
     for split in splits:
       self.caches[split] = cache_lib.open_cache(

@@ -104,7 +104,6 @@ def export_run(home, step_directory, stored, target, dtype, max_shard_size):
   """Converts a run's checkpoint to a Hugging Face directory.
 
   Args:
-    home, step_directory, stored: from `find.find_run`.
     target: the new directory, a Path.
     dtype: of the exported tensors.
     max_shard_size: the largest size of a file of tensors, in bytes.

@@ -61,7 +61,6 @@ def measure_phase(setup, devices=None):
 
   Args:
     setup: an assemble.Setup, vocab_size filled in.
-    devices: as in `dry_run`.
 
   Returns:
     dict: name, task, steps, parameters; the results of `compile_programs`;
@@ -213,7 +212,6 @@ def _generation_programs(model, params, inputs, settings, seeds):
 
   Args:
     params, inputs, seeds: shapes on the mesh; seeds may be None.
-    settings: see `generate`.
   """
   if not hasattr(model, 'compact_memory'):
     write = generate.generate_in_one_program.trace(
@@ -243,11 +241,7 @@ def _array(mesh, shape, key='', dtype=jnp.int32):
 
 
 def account(compiled, state):
-  """Returns a program's memory as XLA reports it; see `compile_programs`.
-
-  Args:
-    compiled: from `jax.stages.Lowered.compile`.
-  """
+  """Returns a program's memory as XLA reports it; see `compile_programs`."""
   sizes = compiled.memory_analysis()
   taken = dict(
       state=state,

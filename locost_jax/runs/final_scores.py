@@ -57,7 +57,6 @@ def measure_run(setups, workdir, split, by_length=False):
 
   Args:
     setups: assemble.Setups of the phases, caches open; all have checkpoints.
-    split: 'validation' or 'test'.
     by_length: whether to score documents by their length, too.
 
   Returns:
@@ -134,14 +133,7 @@ def _measure_task(records, setups, initial, metrics):
       + count_documents(documents, total)
       + (f', {selection}' if selection else '')
   )
-  measure = functools.partial(
-      evaluate.measure,
-      setup.model,
-      vocabulary=setup.vocabulary,
-      config=config,
-      mesh=setup.mesh,
-      common=setup.common,
-  )
+  measure = functools.partial(evaluate.measure, setup.evaluated)
   signatures = metric_table.signatures(metrics, documents, config.eval.protocol)
   table_rows, rows = [], []
   if initial is not None:
@@ -226,7 +218,6 @@ def dependencies(setup, phases, split):
   Args:
     setup: the Setup of records, model and decoding.
     phases: Setups whose best checkpoints are measured.
-    split: 'validation' or 'test'.
   """
   config, limit = phases_lib.to_dict(setup.config), setup.config.eval.examples
   return dict(

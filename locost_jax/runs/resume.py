@@ -166,7 +166,6 @@ def list_differences(stored, config, keys='.*', free=_FREE):
   A missing key has its default; model.vocab_size 0 means the vocabulary's size.
 
   Args:
-    config: the current config.
     keys: regex of the dotted keys to compare.
     free: regex of the dotted keys that may differ.
   """

@@ -32,11 +32,9 @@ class MetricsLog:
     """Opens WORKDIR/metrics.jsonl and WORKDIR/tensorboard for appending.
 
     Args:
-      workdir: an existing Path.
       start_step: the step that the run resumes from; later lines are removed.
       is_evaluated: whether start_step has been evaluated, see `truncate`.
       tracker: weights_and_biases.Tracker, or None.
-      note: function that prints a line.
       labels: {prefix: {name: text}}: texts added to every line of metrics.jsonl
         that has a number whose name begins with the prefix.
     """
@@ -179,7 +177,6 @@ def read_curve(path, key):
   """Reads the curve of one number of a run.
 
   Args:
-    path: of metrics.jsonl.
     key: 'train/loss' for example.
 
   Returns:

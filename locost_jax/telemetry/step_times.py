@@ -41,14 +41,7 @@ class StepTimes:
     self._marks = collections.deque([_Mark(clock(), start_step)], maxlen=64)
 
   def add(self, step, tokens, samples, flops):
-    """Counts a finished step.
-
-    Args:
-      step: number of steps done.
-      tokens: tokens of this step.
-      samples: documents of this step.
-      flops: floating-point operations of this step.
-    """
+    """Counts a finished step."""
     last = self._marks[-1]
     self._marks.append(
         _Mark(
@@ -85,7 +78,6 @@ class StepTimes:
     """Returns the seconds since `start` in which no step ran.
 
     Args:
-      start: time of the clock.
       done: list from `_Watch.when`, or None.
     """
     now = self._clock()

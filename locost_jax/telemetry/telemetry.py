@@ -163,10 +163,8 @@ class Telemetry:
     """Counts and shows a finished step.
 
     Args:
-      step: number of steps done.
       loss: of this step, in nats per token.
       tokens: input and target tokens of this step, without padding.
-      samples: documents of this step.
       flops: floating-point operations of this step; 0: unknown.
     """
     self._step_times.add(step, tokens, samples, flops)
@@ -181,7 +179,6 @@ class Telemetry:
     while a step still runs.
 
     Args:
-      text: the name of the activity.
       running: output arrays of a step that may still run, or None.
 
     Yields:
@@ -205,7 +202,6 @@ class Telemetry:
 
     Args:
       what: the step's shape, see `compiling.describe`.
-      running: as in `activity`.
     """
     with (
         self.activity(f'compiling for {what}', running) as is_shown,

@@ -36,7 +36,6 @@ class Tracker:
     Args:
       project: a W&B project.
       workdir: WORKDIR, with the run's config.json if it has one.
-      note: function that prints a line.
 
     Raises:
       InputError: wandb is not installed or refuses.

@@ -44,8 +44,6 @@ def of_states(
     targets: int [B, T], token ids.
     weights: [B, T], 1 where a target counts, 0 on padding; or [B, T, W], for W
       sums.
-    label_smoothing: see `cross_entropy`.
-    z_loss: see `cross_entropy`.
     size: targets per piece; None: as many as PIECE_BYTES allow.
     copied: [B, t, D], targets [B, t] -> `models.copy_head.Copied`; None: the
       model does not copy.
@@ -154,7 +152,6 @@ def log_likelihoods(logits, targets, copied=None):
   Args:
     logits: [B, T, V].
     targets: int [B, T], token ids.
-    copied: see `cross_entropy`.
   """
   logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
   is_target = jnp.arange(logits.shape[-1]) == targets[..., None]
@@ -175,7 +172,6 @@ def hits(logits, targets, weights, copied=None):
     logits: [B, T, V].
     targets: int [B, T].
     weights: [B, T], as in `cross_entropy`.
-    copied: see `cross_entropy`.
   """
   if copied is not None:
     log_z = jax.nn.logsumexp(logits, axis=-1)

@@ -171,7 +171,6 @@ def sampling_seeds(batch, key, model):
   position in the batch.
 
   Args:
-    batch: see `step.train_step`.
     key: the step's key.
 
   Returns:

@@ -279,7 +279,6 @@ def mean_losses(trained, some, judge, settings):
   Args:
     trained: the selector's parameters.
     some: an `experience.Experience` of arrays [B, n, ...], state [B, D].
-    judge, settings: see `learn`.
 
   Returns:
     (the total, ppo.Losses): scalars.

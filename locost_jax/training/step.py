@@ -53,7 +53,6 @@ def init_state(rng, model, optimizer, groups=(), adapters=None):
   """Returns the state before the first step.
 
   Args:
-    groups: see `optim.split`.
     adapters: config.train.lora; None: no adapters.
   """
   params = init_params(rng, model)
@@ -92,7 +91,6 @@ def train_step(
       SEEDS, uint32 [B], for a model that samples which tokens it reads.
     schedule: from `optim.make_schedule`, to log the rate.
     config: config.optim, for groups, label_smoothing and z_loss.
-    accumulate: see `loss_and_gradients`.
     merge: state.params -> the model's parameters: `lora.merge`.
 
   Returns:
@@ -146,7 +144,6 @@ def loss_and_gradients(sums_of, trained, batch, rng, accumulate=1):
   Args:
     sums_of: (trained, batch, rng) -> (loss, hits, weight), sums over tokens.
     trained: the parameters to differentiate with respect to.
-    batch: as in `train_step`.
     rng: the step's key; piece i draws from fold_in(rng, i).
     accumulate: number of pieces, a divisor of B; row b is in piece
       b % accumulate, so that no row moves to another device.
@@ -252,9 +249,7 @@ def token_sums(params, batch, model, rng=None, label_smoothing=0.0, z_loss=0.0):
   """Returns loss, hits and weight summed over the target tokens of a batch.
 
   Args:
-    params, batch, model: as in `eval_step`.
     rng: key of dropout; None: no dropout.
-    label_smoothing, z_loss: see `losses.cross_entropy`.
   """
   inputs = batch['encoder_input_tokens']
   sampling = {'seeds': batch[SEEDS]} if SEEDS in batch else {}

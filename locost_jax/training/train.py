@@ -48,7 +48,6 @@ def train(
     evaluate: (params, step) -> dict of name -> number. Called on every host,
       in the run's mesh, every train.eval_every steps and after the last; it
       must not keep `params`, because the next step reuses their memory.
-    lower_is_better: see `checkpoint.score`.
 
   Returns:
     dict(step, final, best_step, best): the last step and its metrics, the best
@@ -104,7 +103,6 @@ def open_telemetry(config, workdir, mesh, position, options, report):
   """Opens the run's metrics and events at its current position.
 
   Args:
-    config, workdir, mesh, options: as in `train`.
     position: loop.Position.
     report: a line to log first, or None.
   """

@@ -117,7 +117,6 @@ def take(source, target, chosen):
   """Returns {path: array} to copy, without the rows that the run lacks.
 
   Args:
-    source, target: as in `choose`.
     chosen: its result.
   """
   taken = {}
@@ -129,11 +128,7 @@ def take(source, target, chosen):
 
 
 def describe(source, target, chosen):
-  """Reports in a line the copied, the new and the unused parameters.
-
-  Args:
-    source, target, chosen: as in `take`.
-  """
+  """Reports in a line the copied, the new and the unused parameters."""
 
   def size(path):
     return math.prod(target[path].shape)

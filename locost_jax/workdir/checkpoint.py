@@ -166,10 +166,6 @@ def load_params(directory, step=None):
 
   Needs neither the optimiser state nor the devices of the run.
 
-  Args:
-    directory: as in `find`.
-    step: as in `find`.
-
   Raises:
     InputError: as in `find`, or the checkpoint is damaged; the message has the
       file, the damage, and the other steps.

@@ -61,7 +61,6 @@ class Checkpointer:
 
     Args:
       directory: WORKDIR/checkpoints; made if missing.
-      lower_is_better: see `checkpoint.score`.
 
     Raises:
       InputError: checkpoint.keep_latest is below 1.

@@ -88,7 +88,6 @@ def identify(directory, only=''):
 
   Args:
     directory: of an intact checkpoint.
-    only: as in `find_damage`.
   """
   known = sorted(_read(Path(directory)).items())
   lines = [f'{name} {found[0]}\n' for name, found in known]
@@ -101,7 +100,6 @@ def find_extra(directory, only='', but=()):
 
   Args:
     directory: of an intact checkpoint.
-    only: as in `find_damage`.
     but: names of files that an older manifest may lack.
   """
   directory = Path(directory)

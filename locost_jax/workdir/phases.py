@@ -161,7 +161,6 @@ def begin(directory, config, vocabulary, shares=()):
 
   Args:
     directory: of a run or one of its phases.
-    shares: see `write_config`.
   """
   if not (directory / 'vocabulary').exists() or read_config(directory) is None:
     directory.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,6 @@ import os
 import numpy as np
 import pytest
 
-from locost_jax.data import checksums
 from locost_jax.data import records
 from locost_jax.errors import InputError
 from tests.deadline import within
@@ -43,13 +42,13 @@ def read_all(path):
 
 
 def test_a_whole_cache_is_read(path):
-  known = json.loads((path / checksums.FILE).read_text())
+  known = json.loads((path / records.CHECKSUMS).read_text())
   assert sorted(known) == sorted(FILES)
   _, rows = read_all(path)
   assert [row['id'] for row in rows] == [row['id'] for row in ROWS]
 
 
-@pytest.mark.parametrize('name', [*FILES, checksums.FILE])
+@pytest.mark.parametrize('name', [*FILES, records.CHECKSUMS])
 @pytest.mark.parametrize(
     'spoil',
     [
@@ -64,7 +63,7 @@ def test_a_whole_cache_is_read(path):
 )
 def test_damage_is_one_line(path, name, spoil):
   spoil(path / name)
-  if name == checksums.FILE and not (path / name).exists():
+  if name == records.CHECKSUMS and not (path / name).exists():
     read_all(path)  # like caches of older versions
     return
   with pytest.raises(InputError) as error, within():
@@ -72,7 +71,7 @@ def test_damage_is_one_line(path, name, spoil):
   line = str(error.value)
   # A flipped bit in a checksum looks like damage to its file.
   assert line.startswith(f'{path}/') and '\n' not in line
-  assert line.startswith(f'{path / name}: ') or name == checksums.FILE
+  assert line.startswith(f'{path / name}: ') or name == records.CHECKSUMS
   assert line.endswith(f'; remove {path} to have it made again')
 
 
@@ -109,7 +108,7 @@ def test_damage_found_in_the_background_ends_the_next_read(path):
     ],
 )
 def test_caches_without_checksums_are_checked(path, change, words):
-  (path / checksums.FILE).unlink()
+  (path / records.CHECKSUMS).unlink()
   read_all(path)
   stats = json.loads((path / records.STATS).read_text())
   (path / records.STATS).write_text(json.dumps(stats | change))
@@ -119,7 +118,7 @@ def test_caches_without_checksums_are_checked(path, change, words):
 
 
 def test_lengths_without_checksums(path):
-  (path / checksums.FILE).unlink()
+  (path / records.CHECKSUMS).unlink()
   lengths = np.load(path / records.LENGTHS)
   lengths[3, 0] += 4
   np.save(path / records.LENGTHS, lengths)

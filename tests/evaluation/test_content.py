@@ -90,9 +90,8 @@ def setup():
 
 def measure(setup, batches):
   model, params, config, mesh = setup
-  return evaluate.measure(
-      model, params, batches, VOCABULARY, config, mesh, common=COMMON
-  )
+  what = evaluate.Evaluated(model, VOCABULARY, config, mesh, COMMON)
+  return evaluate.measure(what, params, batches)
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -57,8 +57,8 @@ def setup():
 def measure(setup, batches, *names, **more):
   """Calls `evaluate.measure` with a setup: returns (metrics, rows)."""
   config, model, params, mesh = setup
-  arguments = model, params, batches, VOCABULARY, config, mesh
-  return evaluate.measure(*arguments, *([names] if names else []), **more)
+  what = evaluate.Evaluated(model, VOCABULARY, config, mesh)
+  return evaluate.measure(what, params, batches, names or None, **more)
 
 
 def generate(setup, **decoding):
@@ -150,8 +150,8 @@ def test_summaries_follow_the_config(setup, decoding, batch_size):
 def test_names_and_predictions_file(setup, tmp_path):
   config, model, params, mesh = setup
   path = tmp_path / 'predictions' / 'task-test-3.jsonl'
-  arguments = model, params, make_batches(2), VOCABULARY, config, mesh
-  found = evaluate.evaluate(*arguments, 'task', 'test', path)
+  what = evaluate.Evaluated(model, VOCABULARY, config, mesh)
+  found = evaluate.evaluate(what, params, make_batches(2), 'task', 'test', path)
   metrics = {
       name.removeprefix('eval/task-test/'): x for name, x in found.items()
   }
@@ -237,8 +237,10 @@ def test_several_references(setup, tmp_path):
   first = batches[0][1]
   first['reference'][0] = [first['reference'][0], rows[0]['prediction']]
   path = tmp_path / 'p.jsonl'
-  arguments = model, params, batches, VOCABULARY, config, mesh
-  measured = evaluate.evaluate(*arguments, 'task', 'validation', path)
+  what = evaluate.Evaluated(model, VOCABULARY, config, mesh)
+  measured = evaluate.evaluate(
+      what, params, batches, 'task', 'validation', path
+  )
   best = [row['reference'] for row in rows]
   best[0] = rows[0]['prediction']
   single = rouge([row['prediction'] for row in rows], best)
@@ -420,7 +422,11 @@ def test_baselines():
         ('eval.metrics', ('loss', 'rogue'), "'rogue' is none of"),
         ('checkpoint.metric', 'bleu', "checkpoint.metric='bleu' is not mea"),
         ('decode.method', 'beam', 'num_beams=1 must be at least 2'),
-        ('decode.method', 'beem', "decode.method=beem: expected one of '', 'greedy'"),
+        (
+            'decode.method',
+            'beem',
+            "decode.method=beem: expected one of '', 'greedy'",
+        ),
         ('decode.min_length', 7, 'min_length=7'),
     ],
 )

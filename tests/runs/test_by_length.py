@@ -1,5 +1,6 @@
-"""`main --by_length`, rows of predictions, and signatures of evaluations."""
+"""`main --by_length`, signatures, and metrics that a config brings along."""
 
+import functools
 import json
 
 import pytest
@@ -26,12 +27,8 @@ def folder(tmp_path_factory):
 def call(run_command, folder, monkeypatch):
   """call(WORKDIR, *flags) -> (status, out, err)."""
   monkeypatch.chdir(folder)
-  return lambda workdir, *more: run_command(
-      main,
-      test_main.CONFIG,
-      f'--workdir={workdir}',
-      *FLAGS,
-      *more,
+  return lambda workdir, *more, config=test_main.CONFIG: run_command(
+      main, config, f'--workdir={workdir}', *FLAGS, *more
   )
 
 
@@ -85,6 +82,40 @@ def test_evaluations_and_their_signatures(call, folder):
   (line,) = [line for line in err.splitlines() if 'warning' in line]
   assert status == 0 and 'split:locost_jax-0' in line
   assert 'do not compare these numbers' in line
+
+
+OWN = """
+from configs import finetune
+from locost_jax.evaluation.metrics import metric
+
+def share(prediction, references):
+  return {'share': (len(prediction), len(references[0]))}
+
+def get_config(arguments=''):
+  config = finetune.get_config()
+  columns = (metric.Column('share', 'own share', 1),)
+  config.eval.metrics = 'loss', metric.Metric('mine', columns, share)
+  return config
+"""
+
+
+def test_a_metric_of_the_config_itself(call, folder):
+  """Its column appears; config.json has its name; the run continues."""
+  (folder / 'own.py').write_text(OWN)
+  for steps in 2, 3:
+    run = functools.partial(
+        call, 'own', f'--config.train.steps={steps}', config='--config=own.py'
+    )
+    status, out, err = run('--format=json')
+    assert status == 0, err
+    (table,) = json.loads(out)['tables']
+    assert table['rows'][-1]['share'] > 0
+    config = json.loads((folder / 'own' / 'config.json').read_text())
+    assert config['eval']['metrics'] == ['loss', 'mine']
+    assert config['train']['steps'] == steps
+  rows = test_main.read_rows(folder / 'own' / 'metrics.jsonl')
+  assert sum('eval/jsonl/share' in row for row in rows) >= 2
+  assert 'own share' in run()[1]
 
 
 def test_by_length_needs_evaluate(call, folder):

@@ -32,8 +32,6 @@ def bootstrap(scores, resamples=RESAMPLES, seed=SEED):
 
   Args:
     scores: float [n, k], a row for each document.
-    resamples: number of resamples of n documents.
-    seed: of the resamples.
 
   Returns:
     float [resamples, k].
@@ -50,8 +48,6 @@ def interval(means, level=LEVEL, documents=None):
   """Returns (low, high), the central interval of `level` percent of means.
 
   Args:
-    means: of resamples.
-    level: in percent.
     documents: n; percentiles further out are taken, because those of the means
       of small samples are too narrow: the expanded percentile interval
       (Hesterberg 2015, "What teachers should know about the bootstrap",
@@ -72,7 +68,6 @@ def paired_bootstrap(ours, theirs, statistic=np.array, resamples=RESAMPLES):
     ours: float [n, k], scores of one system, a row for each document.
     theirs: float [n, k], scores of the other system on the same documents.
     statistic: function of means [..., k] -> numbers to compare [..., m].
-    resamples: number of resamples of n documents.
 
   Returns:
     float [resamples, m].
@@ -84,11 +79,6 @@ def paired_bootstrap(ours, theirs, statistic=np.array, resamples=RESAMPLES):
 
 def exchange(ours, theirs, statistic=np.array, exchanges=EXCHANGES, seed=SEED):
   """Returns the differences after exchanging scores at random.
-
-  Args:
-    ours, theirs, statistic: as in `paired_bootstrap`.
-    exchanges: number of draws.
-    seed: of the random exchanges.
 
   Returns:
     float [exchanges, m].
@@ -107,7 +97,6 @@ def p_value(observed, draws):
   """Returns the p-value of a difference, see the top of this module.
 
   Args:
-    observed: the difference.
     draws: float [r], differences under the null hypothesis.
   """
   extreme = np.abs(draws) >= abs(observed) - _ROUNDING
@@ -116,9 +105,6 @@ def p_value(observed, draws):
 
 def compare(ours, theirs, statistic=np.array):
   """Compares two systems by both tests.
-
-  Args:
-    ours, theirs, statistic: as in `paired_bootstrap`.
 
   Returns:
     List of m dicts: difference (ours - theirs), interval ([low, high] of the

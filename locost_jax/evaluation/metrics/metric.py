@@ -33,7 +33,6 @@ class Metric(str):
 
   Attributes:
     name: in config.eval.metrics and `score --metrics`.
-    columns: its numbers.
     sums: function that returns {key: (sum, weight)}, numbers or scalar arrays.
       Its arguments depend on `needs`. None: see `run`.
     needs: the input. TEXT: (prediction, references) of one document, a str and
@@ -179,11 +178,7 @@ def as_list(reference):
 
 
 def measure(metric, rows, settings):
-  """Measures each document: returns a Result.
-
-  Args:
-    rows: list of Row.
-  """
+  """Measures each document: returns a Result."""
   if metric.run is not None:
     return metric.run(rows, settings)
   sides = {PREDICTION: [row.prediction for row in rows]}
@@ -222,9 +217,6 @@ def of_texts(metric, texts, rows, settings):
 
 def summarize(name, measured):
   """Returns the JSON output of a metric in `score --metrics`.
-
-  Args:
-    measured: a Result.
 
   Returns:
     dict of values and intervals ({row: {key: number}}, None if no document has

@@ -26,7 +26,6 @@ def run(function, items, sizes, processes=None, show=None):
     function: can be pickled, as the items.
     sizes: function item -> (characters of the prediction, of the references);
       processes start only if there is much to compare.
-    processes: number of processes; None: one per core.
     show: function (items done, items) that shows progress, or None.
   """
   items, found = list(items), []

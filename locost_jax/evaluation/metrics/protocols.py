@@ -44,7 +44,6 @@ class Protocol(NamedTuple):
     mean_of: the kinds of ROUGE that `rouge_mean` averages.
     tokens: name of the tokeniser, for the signature.
     stem: name of the stemmer, for the signature.
-    split: name of the sentence splitter.
     pooled: whether the counts of several references are summed (Perl ROUGE,
       formula A); else the best reference counts.
     geometric: whether to add the geometric mean of the means.
@@ -223,7 +222,6 @@ def _pooled(found, sizes, key):
   Args:
     found: list of the scores by each reference.
     sizes: number of words of the prediction, and of each reference.
-    key: one of TYPES.
   """
   from rouge_score import scoring
 
@@ -251,7 +249,6 @@ def signature(protocol, pairs, level=intervals.LEVEL):
   """Returns the signature of scores: 'rouge|locost|stem:no|...|n:1000|ci:95'.
 
   Args:
-    pairs: number of scored pairs.
     level: of the intervals, in percent; None: no intervals.
   """
   parts = [

@@ -38,8 +38,6 @@ def score_pairs(pairs, protocol, processes=1, show=None):
   """Scores pairs one by one.
 
   Args:
-    pairs: list of `predictions.Pair`.
-    processes: number of processes; None: one per core.
     show: function (pairs done, pairs) that shows progress, or None.
 
   Returns:
@@ -60,9 +58,6 @@ def _sizes(pair):
 
 def summarize(scores, protocol):
   """Returns the mean scores of a set of documents, and how they were computed.
-
-  Args:
-    scores: from `score_pairs`.
 
   Returns:
     dict of each mean (rouge1, rouge2, rougeL, rougeLsum, rouge_mean and, where

@@ -72,6 +72,7 @@ LENGTH = metric.Metric(
     'length',
     (metric.Column('words', 'words', 1), metric.Column('length', 'length')),
     length,
+    parts=('words:1',),
 )
 
 
@@ -98,4 +99,6 @@ REPETITION = metric.Metric(
         for n in SIZES
     ),
     repetition,
+    parts=('words:1',),
+    also_references=True,
 )

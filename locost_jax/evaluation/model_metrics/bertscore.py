@@ -53,8 +53,6 @@ def match(ours, theirs, our_weights, their_weights):
   Args:
     ours: float [T, D], unit vectors of the prediction's tokens.
     theirs: float [S, D], unit vectors of the reference's tokens.
-    our_weights: float [T].
-    their_weights: float [S].
   """
   if not our_weights.sum() or not their_weights.sum():
     return None
@@ -205,7 +203,6 @@ def read_baseline(path, layer):
   Args:
     path: a baseline file of the package bert-score: comma-separated, with the
       header LAYER,P,R,F and a row for each layer. None: no rescaling.
-    layer: the row to read.
   """
   if path is None:
     return None

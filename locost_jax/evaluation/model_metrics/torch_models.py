@@ -53,7 +53,6 @@ def load(name, model, auto, expected):
   """Loads a model and its tokenizer: a `Loaded`.
 
   Args:
-    name: of the metric.
     model: a directory or hf://org/name[@revision].
     auto: the class of transformers, such as 'AutoModelForMaskedLM'.
     expected: the kind of model that the metric needs, for messages.
