@@ -241,14 +241,7 @@ def main(values, arguments):
   given = {key: values[key].value for key in _DECODING}
   choose_settings(given)
   _check(values, arguments, as_json)
-  documents, failures = documents_lib.read_all(
-      arguments,
-      documents_lib.Fields(
-          values.input_field, values.reference_field, values.query_field
-      ),
-      _report,
-      values.max_document_bytes,
-  )
+  documents, failures = _read(values, arguments)
   if not documents:
     return 2
   outputs.check(
@@ -263,7 +256,6 @@ def main(values, arguments):
   if values.memory_limit is not None:
     available = int(values.memory_limit * 2**30)
   summarizer, checkpoint = _load(values)
-  from locost_jax.summarizing import summary_pages
   from locost_jax.summarizing import write_summaries
 
   documents = documents_lib.ask(
@@ -284,10 +276,25 @@ def main(values, arguments):
       overwrite=values.overwrite,
       report=_follow(values.report),
   )
+  make_pages = None
+  if values.report:
+    from locost_jax.summarizing import summary_pages
+
+    make_pages = summary_pages.Pages
   failures += write_summaries.write(
-      summarizer, documents, options, where, summary_pages.Pages, failures
+      summarizer, documents, options, where, make_pages, failures
   )
   return 2 if failures else 0
+
+
+def _read(values, arguments):
+  """Returns the documents, and how many could not be read."""
+  fields = documents_lib.Fields(
+      values.input_field, values.reference_field, values.query_field
+  )
+  return documents_lib.read_all(
+      arguments, fields, _report, values.max_document_bytes
+  )
 
 
 def _make_options(values, settings, available, summarizer):

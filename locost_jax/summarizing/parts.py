@@ -194,14 +194,13 @@ def stream(summarizer, jobs, options, progress):
   time_left = stream_lib.TimeLeft(stream_lib.size(jobs))
 
   def write(job, name, parts, settings, characters):
-    done = stream_lib.stream(
+    return stream_lib.stream(
         summarizer,
         [_job(job, name, i, part) for i, part in enumerate(parts)],
         dataclasses.replace(options, settings=settings),
         progress,
         stream_lib.Share(name, time_left, characters),
     )
-    return sorted(done, key=lambda one: one.job.number)
 
   for job in jobs:
     ids = vocabulary.encode(job.document.text)
@@ -228,8 +227,10 @@ def join(summarizer, job, options, cut, write):
     write: (job, name, parts, settings, characters) -> a Done for each part.
   """
   name, text = job.document.id, job.document.text
-  every = write(job, name, cut(text), options.settings, len(text))
-  if error := _error(every):
+  every, error = _collect(
+      write(job, name, cut(text), options.settings, len(text))
+  )
+  if error:
     return stream_lib.Done(job, error=error)
   done = [x for x in every if x.row['prediction'].strip()] or every[:1]
   confidences = np.zeros(len(done))
@@ -261,18 +262,11 @@ def summarize_levels(job, options, room, cut, write):
     later = _later_parts(len(found), room, settings.max_length)
     own = left * len(found) / (len(found) + later)
     left -= own
-    done = write(
-        job,
-        f'{job.document.id}, level {len(levels) + 1}',
-        found,
-        dataclasses.replace(
-            settings,
-            max_length=length,
-            min_length=min(settings.min_length, length),
-        ),
-        own,
-    )
-    if error := _error(done):
+    name = f'{job.document.id}, level {len(levels) + 1}'
+    least = min(settings.min_length, length)
+    limited = dataclasses.replace(settings, max_length=length, min_length=least)
+    done, error = _collect(write(job, name, found, limited, own))
+    if error:
       return stream_lib.Done(job, error=error)
     levels.append(
         [
@@ -328,9 +322,10 @@ def _paragraphs(summaries):
   return _PARAGRAPH.join(summary for summary in summaries if summary)
 
 
-def _error(done):
-  """Returns the error of the first part that has one, or None."""
-  return next((one.error for one in done if one.error), None)
+def _collect(found):
+  """Returns the Dones of parts in their order, and the first error or None."""
+  done = sorted(found, key=lambda one: one.job.number)
+  return done, next((one.error for one in done if one.error), None)
 
 
 def _row(job, levels, used):

@@ -49,7 +49,7 @@ def write(summarizer, documents, options, where, make_pages, unread=0):
   Args:
     documents: list of `texts.Document`.
     options: `stream.Options`.
-    make_pages: makes the `summary_pages.Pages`.
+    make_pages: makes the `summary_pages.Pages`; None: there is no report.
     unread: number of other documents, which could not be read.
 
   Returns:
@@ -66,7 +66,7 @@ def write(summarizer, documents, options, where, make_pages, unread=0):
       stream.Job(i, d, hash_text(reading.front_of(d.as_read) + d.text))
       for i, d in enumerate(documents)
   ]
-  pages = make_pages(summarizer, settings, where, jobs, progress)
+  pages = make_pages and make_pages(summarizer, settings, where, jobs, progress)
   failed = []
   with contextlib.ExitStack() as stack:
     file, printer, todo = None, _Printer(where.as_json, progress), jobs
@@ -88,17 +88,19 @@ def write(summarizer, documents, options, where, make_pages, unread=0):
         progress.note(visible(f'error: {done.error}'))
       else:
         progress.note(visible(_describe_done(done, len(jobs))))
-        pages.add(done.job, row, done)
+        if pages:
+          pages.add(done.job, row, done)
         done = done._replace(memory=None)  # free it for the next batch
     if file and (others := file.finish(list(map(_key, jobs)))):
       progress.note(
           f'{where.output}: keeps {others} summaries of documents that were '
           'not named now'
       )
-  end = _describe_end(jobs, failed, unread, where, pages.write_index())
+  has_report = bool(pages and pages.write_index())
+  end = _describe_end(jobs, failed, unread, where, has_report)
   if end:
     progress.note(visible(end))
-  return len(failed) + pages.failures
+  return len(failed) + (pages.failures if pages else 0)
 
 
 def _skip_done(file, jobs, output, pages, progress):
@@ -110,7 +112,7 @@ def _skip_done(file, jobs, output, pages, progress):
         f'{output}: {done_before} of {len(jobs)} documents were done before'
     )
   for job in jobs:
-    if old[job.number]:
+    if pages and old[job.number]:
       pages.add(job, old[job.number])
   return [job for job in jobs if not old[job.number]]
 

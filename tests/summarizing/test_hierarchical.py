@@ -15,6 +15,7 @@ from tests.data.rows import read_jsonl
 from tests.summarizing.summarize_command import make_row
 
 COUNT = lambda text: len(text.split())
+cut = lambda room: lambda text: parts_lib.split(text, room, COUNT)
 
 
 def document(paragraphs, words, seed=0):
@@ -29,10 +30,6 @@ def document(paragraphs, words, seed=0):
 
 def job_of(text):
   return stream.Job(0, texts.Document('a', text, 'a.txt'), 'hash')
-
-
-def cut(room):
-  return lambda text: parts_lib.split(text, room, COUNT)
 
 
 def options(most):
@@ -50,14 +47,13 @@ def run_levels(text, room, most, write):
     names.append(name)
     shares.append(characters)
     calls.append((len(parts), settings.max_length))
-    for i, part in enumerate(parts):
+    for i, part in reversed(list(enumerate(parts))):
       row = make_row(write(part, settings.max_length), COUNT(part))
       own = stream.Job(i, job.document._replace(text=part))
       yield stream.Done(own, row, tokens=np.array([5]))
 
-  done = parts_lib.summarize_levels(
-      job_of(text), options(most), room, cut(room), lambda *x: list(run(*x))
-  )
+  given = job_of(text), options(most), room, cut(room)
+  done = parts_lib.summarize_levels(*given, run)
   assert names == [f'a, level {i + 1}' for i in range(len(calls))]
   # The levels together stand for the document.
   assert sum(shares) == pytest.approx(len(text)) and min(shares) > 0
