@@ -71,7 +71,7 @@ def encode_in_steps(
     progress: None, or called as progress('encoding', layers done, layers).
   """
   layers = model.config.num_layers
-  if not low_memory_encoder.comes_in_parts(model):
+  if not model.config.comes_in_parts:
     if progress:
       progress('encoding', 0, layers)
     memory = encode(model, params, inputs, input_mask)
@@ -149,7 +149,7 @@ def generate(model, params, inputs, input_mask, settings, seeds=None):
     tokens int32 [B, T], up to and including eos, then pad; scores [B] as in
     `decode`.
   """
-  if not hasattr(model, 'compact_memory'):
+  if not model.config.is_compacted:
     return generate_in_one_program(
         model, params, inputs, input_mask, settings, seeds
     )
@@ -238,7 +238,7 @@ def decode_in_steps(
     chunk: tokens written between two states.
     inputs: of `inputs_to_ban`.
   """
-  if hasattr(model, 'compact_memory'):
+  if model.config.is_compacted:
     memory = model.compact_memory(memory)
   shared, state = begin(model, params, memory, settings, seeds, inputs)
   del memory

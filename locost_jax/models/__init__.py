@@ -41,43 +41,18 @@ DTYPES = ('float32', 'bfloat16', 'float64')
 REMAT = ('auto', 'none', 'pieces', 'full')
 
 
-def pad_id(config):
-  """The token that a model treats as padding."""
-  return getattr(config, 'pad_id', encoder_decoder.PAD_ID)
-
-
-def max_positions(config):
-  """Most tokens that a model reads or writes in a sequence; None: no limit."""
-  return getattr(config, 'max_positions', None)
-
-
-def page_forms(config):
-  """The values of data.pages that a model reads [B, P, L]; (): it reads [B, L].
-
-  Raises:
-    InputError: an unknown name.
-  """
-  name = getattr(config, 'name', None)
-  if name is not None:
-    check_choice('model.name', name, MODELS)
-  if getattr(config, 'chunk', 'many') == 'one':  # SimCAS without chunks
-    return ()
-  Config = type(config) if name is None else MODELS[name][0]
-  return getattr(Config, 'PAGE_FORMS', ())
-
-
 def check_padding(config, token, where):
   """Raises an InputError if a model has another padding token.
 
   Args:
-    config: see `pad_id`.
+    config: a `ModelConfig`.
     token: the vocabulary's.
     where: what to call the vocabulary.
   """
-  if token != pad_id(config):
+  if token != config.pad_id:
     raise InputError(
         f"{where}: its padding is {token}, the model's "
-        f'{pad_id(config)}: they do not belong together'
+        f'{config.pad_id}: they do not belong together'
     )
 
 
@@ -89,26 +64,12 @@ def check_length(config, length, what, way_out=''):
     what: what to call the text that has them.
     way_out: advice at the end of the message.
   """
-  most = max_positions(config)
+  most = config.max_positions
   if most is not None and length > most:
     raise InputError(
         f'{what}: {length} tokens, but the model reads and writes '
         f'at most {most}{way_out}'
     )
-
-
-def check_mask(config, mask, what='input_mask'):
-  """Raises an InputError for a mask that a model cannot read.
-
-  LongT5 allows padding after the tokens only; other models allow it anywhere.
-
-  Args:
-    mask: bool [B, L] or [B, P, L], true at tokens.
-    what: what to call the mask.
-  """
-  check = getattr(config, 'check_mask', None)
-  if check is not None:
-    check(mask, what)
 
 
 def make_config(config):

@@ -20,8 +20,6 @@ from locost_jax.models import encoder as encoder_lib
 from locost_jax.models import layers
 from locost_jax.models import stack
 
-PAD_ID = 0
-
 
 class EncoderDecoder(copy_head.CopyingModel):
   """The interface of every model: encode, decode, cache, step.
@@ -77,7 +75,9 @@ class EncoderDecoder(copy_head.CopyingModel):
 
   def embed(self, inputs, input_mask=None):
     """Inputs and mask of `encode` -> h [B, L, D], bool mask [B, L]."""
-    mask = inputs != PAD_ID if input_mask is None else input_mask.astype(bool)
+    if input_mask is None:
+      input_mask = inputs != self.config.pad_id
+    mask = input_mask.astype(bool)
     self.config.check_mask(mask)
     return stack.lay_read(self.token_embedding(inputs)), mask
 

@@ -33,24 +33,13 @@ CPU_PIECE = 2048
 PIECE = 16384
 
 
-def comes_in_parts(model):
-  """Whether the model's encoder has a mixer with inward, mix and outward."""
-  return hasattr(getattr(model, 'make_mixer', None), 'mix')
-
-
 def make_layer(model):
   """The encoder layer of a model that comes in parts, unbound."""
   return encoder_lib.EncoderLayer(model.config, model.make_mixer, model.dtype)
 
 
 def kernel_bytes(model, length, dtype=jnp.float32):
-  """Bytes of the result of `kernels`; 0 for a model without them.
-
-  Args:
-    length: L of the inputs.
-  """
-  if not comes_in_parts(model):
-    return 0
+  """Bytes of the result of `kernels`; 0 for a model without them."""
   return model.config.num_layers * model.config.kernel_bytes(length, dtype)
 
 
@@ -92,7 +81,7 @@ def encoder_bytes(model, batch, length):
   wide = batch * length * D * model.dtype.itemsize
   mixer = config.mixer_bytes(batch, length)
   hidden = 4 * batch * (3 * F + 4 * D)  # of a token
-  if not comes_in_parts(model):
+  if not model.config.comes_in_parts:
     return 8 * wide + length * hidden + mixer
   layer = 4 * parameters.count(_layer_shapes(model))
   piece = _piece_length(batch, length) * hidden
@@ -120,7 +109,10 @@ def encode(model, params, inputs, input_mask=None, kernels=None):
     {'states': [B, L, D], 'mask': bool [B, L]}.
   """
   # Documents split over devices already run in pieces.
-  if mesh_lib.axis_size(mesh_lib.SEQUENCE) > 1 or not comes_in_parts(model):
+  if (
+      mesh_lib.axis_size(mesh_lib.SEQUENCE) > 1
+      or not model.config.comes_in_parts
+  ):
     return model.apply({'params': params}, inputs, input_mask, method='encode')
   h, mask = _embed(model, params, inputs, input_mask)
 
@@ -173,7 +165,7 @@ def choose(model, params, memory, inputs):
     inputs: [B, L] token ids.
   """
   memory = copy_head.with_tokens(model.config, memory, inputs)
-  if not hasattr(model, 'kept'):
+  if model.config.select == 'none':
     return memory
   # Only the mask comes out of jit: it would copy the states.
   return memory | {'mask': _choose(model, params, memory, inputs)}

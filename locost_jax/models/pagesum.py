@@ -37,8 +37,7 @@ from locost_jax.ops import mesh as mesh_lib
 class PageSumConfig(bart_layers.BartConfig):
   """BART's keys, and how pages are decoded; see the top of this module."""
 
-  # See `models.page_forms`.
-  PAGE_FORMS = ('spatial', 'discourse', 'document')
+  page_forms = ('spatial', 'discourse', 'document')
 
   decoding: str = 'pages'
   padding: str = 'tokens'

@@ -49,8 +49,7 @@ from locost_jax.ops import tokenwise
 class SimCASConfig(bart_layers.BartConfig):
   """BART's keys, and those at the top of this module."""
 
-  # See `models.page_forms`.
-  PAGE_FORMS = ('chunks', 'sentence_chunks')
+  is_compacted = True
 
   chunk: str = 'many'
   align: str = 'shift'
@@ -67,11 +66,16 @@ class SimCASConfig(bart_layers.BartConfig):
     check_choice('model.selection', self.selection, ('sample', 'argmax'))
     check_choice('model.padding', self.padding, ('tokens', 'release'))
 
+  @property
+  def page_forms(self):
+    """See `ModelConfig`."""
+    return () if self.chunk == 'one' else ('chunks', 'sentence_chunks')
+
   def decoder_rows(self, pages, length):
     """Returns (rows, tokens of each) that the decoder reads of a document."""
     return 1, pages * length
 
-  def selector_flops(self, batch, pages, length):
+  def further_flops(self, batch, pages, length):
     """Operations of the actor in a step that does not train it.
 
     Args:
@@ -80,10 +84,11 @@ class SimCASConfig(bart_layers.BartConfig):
       length: L of a chunk.
     """
     if self.select != 'ppo':
-      return 0.0
+      return {'selector': 0.0}
     wide, D = 2 * self.d_model, self.d_model
     of_token = 2.0 * (D * wide + wide * wide + wide * 2)
-    return batch * pages * ((length - 1) * of_token + 2.0 * D * wide)
+    of_chunk = (length - 1) * of_token + 2.0 * D * wide
+    return {'selector': batch * pages * of_chunk}
 
 
 class EncoderLayer(bart_layers.EncoderLayer):

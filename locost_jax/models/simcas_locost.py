@@ -44,6 +44,8 @@ class SimCASLocostConfig(locost.LocostConfig):
   limit: int = 2048
   chunk_length: int = 512
 
+  is_compacted = True
+
   def __post_init__(self):
     super().__post_init__()
     check_choice('model.select', self.select, ('ppo', 'first_k', 'none'))
@@ -54,7 +56,7 @@ class SimCASLocostConfig(locost.LocostConfig):
     J = min(self.chunk_length, length)
     return -(-length // J), J
 
-  def selector_flops(self, batch, pages, length):
+  def further_flops(self, batch, pages, length):
     """Operations of the actor in a step that does not train it.
 
     Args:
@@ -63,10 +65,11 @@ class SimCASLocostConfig(locost.LocostConfig):
       length: L, input tokens of each.
     """
     if self.select != 'ppo':
-      return 0.0
+      return {'selector': 0.0}
     D, (C, J) = self.d_model, self.chunks(length)
     of_token = 2.0 * (D * 2 * D + 2 * D * 2 * D + 2 * D * 2)
-    return batch * pages * C * (J * of_token + 2.0 * D * 2 * D)
+    of_chunk = J * of_token + 2.0 * D * 2 * D
+    return {'selector': batch * pages * C * of_chunk}
 
 
 class SimCASLocost(encoder_decoder.EncoderDecoder):

@@ -8,6 +8,7 @@ The T5-style stack with attention of every token to every other in the encoder.
 
 import dataclasses
 
+from locost_jax.models import model_config
 from locost_jax.models import stack
 
 
@@ -15,8 +16,9 @@ from locost_jax.models import stack
 class T5Config(stack.T5StyleConfig):
   """No keys but those of every T5-style model."""
 
-  mixer_flops = stack.attention_flops
-  mixer_bytes = stack.attention_bytes
+  mixer_flops = model_config.attention_flops
+  mixer_bytes = model_config.attention_bytes
+  shares_arrays = True
 
   def keys_seen(self, length):
     """Returns how many keys a query of the encoder attends to."""

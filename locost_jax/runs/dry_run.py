@@ -215,7 +215,7 @@ def _generation_programs(model, params, inputs, settings, seeds):
     params, inputs, seeds: shapes on the mesh; seeds may be None.
     settings: see `generate`.
   """
-  if not hasattr(model, 'compact_memory'):
+  if not model.config.is_compacted:
     write = generate.generate_in_one_program.trace(
         model, params, inputs, None, settings, seeds
     )

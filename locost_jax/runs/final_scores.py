@@ -128,7 +128,7 @@ def _measure_task(records, setups, initial, metrics):
   setup, config = records.setup, records.setup.config
   total = len(records.cache)
   documents = min(config.eval.examples or total, total)
-  selection = evaluate.selection_of(setup.model.config)
+  selection = evaluate.selection_of(setup.config.model)
   collective.log(
       f'measuring on {records.task}, {records.name}, '
       + count_documents(documents, total)

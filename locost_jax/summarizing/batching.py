@@ -6,7 +6,6 @@ each padded to L tokens.
 
 import numpy as np
 
-from locost_jax import models
 from locost_jax.data import buckets
 
 # Above this number of tokens, `bucket_length` takes smaller steps.
@@ -35,9 +34,9 @@ def padded_length(config, length, least=1):
     length: tokens, not more than the model has positions.
     least: shorter inputs are padded like inputs of this length.
   """
-  if getattr(config, 'convolution', 'exact') != 'exact':
+  if config.convolution != 'exact':
     return length
-  most = models.max_positions(config)
+  most = config.max_positions
   padded = bucket_length(max(length, least))
   return padded if most is None else min(padded, most)
 

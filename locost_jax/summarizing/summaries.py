@@ -261,7 +261,7 @@ def _write(
   def look(memory):
     if keep_memory:
       kept.append(memory)
-    if selected_tokens.selects(summarizer.config):
+    if summarizer.config.select != 'none':
       masks.append(np.asarray(memory['mask']))
 
   try:

@@ -329,8 +329,7 @@ class Summarizer:
             f'input_mask has shape {list(mask.shape)}, {name} '
             f'{list(tokens.shape)}: expected the same'
         )
-      models.check_mask(self.config, mask)
+      self.config.check_mask(mask)
     elif name == 'inputs':
-      is_token = tokens != models.pad_id(self.config)
-      models.check_mask(self.config, is_token, name)
+      self.config.check_mask(tokens != self.config.pad_id, name)
     return tokens.astype(np.int32), mask

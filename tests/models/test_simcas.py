@@ -5,7 +5,6 @@ import itertools
 
 import jax
 import jax.numpy as jnp
-from ml_collections import ConfigDict
 import numpy as np
 import pytest
 
@@ -428,8 +427,7 @@ def test_attention_is_the_mean_of_the_mass():
 def test_one_chunk_is_one_sequence():
   """Ablation without chunks: inputs are checked as for BART."""
   one = SIMCAS | dict(chunk='one')
-  config = models.make_config(one)
-  assert models.page_forms(config) == () == models.page_forms(ConfigDict(one))
+  assert models.make_config(one).page_forms == ()
   inputs, targets = tokens(5, 2, 13), tokens(7, 2, 5)
   np.testing.assert_array_equal(
       run(inputs, targets, chunk='one'), run(inputs, targets)
