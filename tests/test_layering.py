@@ -312,8 +312,8 @@ def test_the_architecture_page_lists_every_package():
 BROKEN = """
 training/optim: from locost_jax.data import order
     training.optim imports data.order
-training/losses: from locost_jax.models import t5
-    training.losses imports models.t5
+training/losses: from locost_jax.models import longt5
+    training.losses imports models.longt5
 training/losses: import tensorflow as tf
     losses imports tensorflow
 ops/ssm: from flax import linen

@@ -16,7 +16,6 @@ from locost_jax.models import pagesum
 from locost_jax.models import self_attention
 from locost_jax.models import simcas
 from locost_jax.models import simcas_locost
-from locost_jax.models import t5
 
 
 def _around(mixer, Model=encoder_decoder.EncoderDecoder):
@@ -27,7 +26,7 @@ def _around(mixer, Model=encoder_decoder.EncoderDecoder):
 # name -> (config dataclass, (config, dtype, remat) -> Flax module)
 MODELS = {
     'locost': (locost.LocostConfig, _around(locost.LocostMixer)),
-    't5': (t5.T5Config, _around(self_attention.SelfAttention)),
+    't5': (self_attention.T5Config, _around(self_attention.SelfAttention)),
     'longt5': (longt5.LongT5Config, _around(longt5.LongT5Attention)),
     'bart': (bart_layers.BartConfig, bart.Bart),
     'pagesum': (pagesum.PageSumConfig, pagesum.PageSum),
@@ -143,7 +142,7 @@ def build(config, dtype='float32', remat='auto'):
       (`stack.AUTO_BYTES`), else 'pieces'. Dropout masks depend on it.
 
   Returns:
-    A module with the interface of `models.encoder_decoder.EncoderDecoder`.
+    A module with the interface of `models.encoder_decoder.Model`.
 
   Raises:
     InputError: an unknown name, key or value, or a missing key.

@@ -118,6 +118,10 @@ class Encoder(nn.Module):
     self.norm = stack.make_norm(self.config, self.dtype)
     self.dropout = nn.Dropout(self.config.dropout_rate)
 
+  def embed(self, h):
+    """Vectors of tokens [B, L, D] -> h: there are no positions."""
+    return stack.lay_read(h)
+
   def __call__(self, h, mask, deterministic):
     h = self.dropout(h, deterministic)
     common = self.common and self.common(mask)

@@ -114,7 +114,7 @@ def encode(model, params, inputs, input_mask=None, kernels=None):
       or not model.config.comes_in_parts
   ):
     return model.apply({'params': params}, inputs, input_mask, method='encode')
-  h, mask = _embed(model, params, inputs, input_mask)
+  h, mask = embed(model, params, inputs, input_mask)
 
   def run(index, h):
     spectrum = kernels is not None and functools.partial(
@@ -123,13 +123,13 @@ def encode(model, params, inputs, input_mask=None, kernels=None):
     return _layer(model, params, index, h, mask, spectrum)
 
   h = jax.lax.fori_loop(0, model.config.num_layers, run, h)
-  return choose(model, params, _finish(model, params, h, mask), inputs)
+  return choose(model, params, finish(model, params, h, mask), inputs)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def embed(model, params, inputs, input_mask=None):
   """The first part of `encode`: -> h [B, L, D], mask [B, L]."""
-  return _embed(model, params, inputs, input_mask)
+  return model.apply({'params': params}, inputs, input_mask, method='embed')
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=3)
@@ -154,7 +154,10 @@ def encoder_layer(model, params, index, h, mask, kernels_of_layer=None):
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
 def finish(model, params, h, mask):
   """The last part of `encode`; h's memory is taken for the states."""
-  return _finish(model, params, h, mask)
+  norm = stack.make_norm(model.config, model.dtype)
+  variables = {'params': params['encoder']['norm']}
+  states = _over_pieces(lambda part, _: norm.apply(variables, part), h)
+  return {'states': states, 'mask': mask}
 
 
 def choose(model, params, memory, inputs):
@@ -176,10 +179,6 @@ def _choose(model, params, memory, inputs):
   return model.apply({'params': params}, memory, inputs, method='kept')
 
 
-def _embed(model, params, inputs, input_mask):
-  return model.apply({'params': params}, inputs, input_mask, method='embed')
-
-
 def _layer(model, params, index, h, mask, spectrum):
   layer = make_layer(model)
   p = jax.tree.map(
@@ -197,13 +196,6 @@ def _layer(model, params, index, h, mask, spectrum):
   return _over_pieces(
       lambda part, take: run(part, take(y, 2), method='outward'), h
   )
-
-
-def _finish(model, params, h, mask):
-  norm = stack.make_norm(model.config, model.dtype)
-  variables = {'params': params['encoder']['norm']}
-  states = _over_pieces(lambda part, _: norm.apply(variables, part), h)
-  return {'states': states, 'mask': mask}
 
 
 def _stacked_spectrum(kernels, index, start, count):

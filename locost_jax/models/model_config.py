@@ -31,7 +31,8 @@ class ModelConfig:
   FEED_FORWARDS = ()  # the values of feed_forward
   pad_id = 0  # the token that counts as padding
   max_positions = None  # most tokens read or written in a sequence, if limited
-  # The values of data.pages that the model reads [B, P, L]; (): it reads [B, L].
+  # The values of data.pages that the model reads [B, P, L]; (): it reads
+  # [B, L].
   page_forms = ()
   padding = 'tokens'  # 'release': a page without tokens counts like any other
   weighs_pages = False  # whether the model has `page_weights`
@@ -86,7 +87,7 @@ class ModelConfig:
     raise NotImplementedError(f'{type(self).__name__} lacks mixer_bytes')
 
   def kernel_bytes(self, length, dtype):
-    """Bytes of a layer's `spectra` for inputs of this length; 0: it has none."""
+    """Bytes of a layer's `spectra` for inputs of this length; 0: none."""
     del length, dtype
     return 0
 

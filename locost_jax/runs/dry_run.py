@@ -216,12 +216,12 @@ def _generation_programs(model, params, inputs, settings, seeds):
     settings: see `generate`.
   """
   if not model.config.is_compacted:
-    write = generate.generate_in_one_program.trace(
+    write = generate.read_and_write.trace(
         model, params, inputs, None, settings, seeds
     )
     yield write.lower().compile()
     return
-  traced = generate.encode.trace(model, params, inputs, None)
+  traced = generate.read.trace(model, params, inputs, None)
   read = traced.lower().compile()
   yield read
   memory = jax.tree.map(
@@ -231,7 +231,7 @@ def _generation_programs(model, params, inputs, settings, seeds):
       traced.out_info,
       read.output_shardings,
   )
-  write = generate.decode_memory.trace(model, params, memory, settings, seeds)
+  write = generate.write.trace(model, params, memory, settings, seeds)
   yield write.lower().compile()
 
 

@@ -92,13 +92,8 @@ class Summarizer:
     selects, at the selected ones.
     """
     inputs, input_mask = self._check(inputs, input_mask)
-    return generate.encode_in_steps(
-        self.model,
-        self.params,
-        inputs,
-        input_mask,
-        self._kernels.get(inputs.shape[-1]),
-    )
+    steps = generate.Steps(self._kernels.get(inputs.shape[-1]))
+    return generate.encode(self.model, self.params, inputs, input_mask, steps)
 
   def logits(
       self,
@@ -130,8 +125,7 @@ class Summarizer:
       input_mask: of their shape, true at tokens; None: where inputs are not
         pad.
       seed: of sampling. What is drawn depends on it and on the document only.
-      progress, on_encoded: None, or called as in
-        `generate.generate_in_steps`.
+      progress, on_encoded: None, or called as in `generate.Steps`.
       **options: options of `decode_settings.Settings`: max_length=512,
         num_beams=1, min_length=0, temperature, top_p and so on. Any of
         temperature, top_k and top_p asks for sampling.
@@ -160,19 +154,13 @@ class Summarizer:
     )
 
   def _generate(self, inputs, input_mask, settings, seed, **calls):
-    """Like `generate`; `calls` are arguments of `generate_in_steps`."""
+    """Like `generate`; `calls` are attributes of `generate.Steps`."""
     inputs, input_mask, seeds = self._prepare(
         inputs, input_mask, settings, seed
     )
-    tokens, _ = generate.generate_in_steps(
-        self.model,
-        self.params,
-        inputs,
-        input_mask,
-        settings,
-        seeds,
-        self._kernels.get(inputs.shape[-1]),
-        **calls,
+    steps = generate.Steps(self._kernels.get(inputs.shape[-1]), **calls)
+    tokens, _ = generate.generate(
+        self.model, self.params, inputs, input_mask, settings, seeds, steps
     )
     tokens = np.asarray(tokens)
     used = np.flatnonzero((tokens != settings.pad_id).any(0))

@@ -219,8 +219,8 @@ def test_the_selector_matches_its_loop(selection, padding):
         )
     )(params)
     drawn = np.asarray(selector_lib.uniform(seeds, 40, 5))
-    short = np.asarray(chunk_memory.compact(memory, 256)['states'])
     counts = np.asarray(chunk_memory.selected_counts(memory))
+    short = chunk_memory.compact(memory, int(counts.max()))['states']
   rollout = jax.tree.map(np.asarray, rollout)
   states, mask, whole = np.asarray(states), np.asarray(mask), 0
   for row, count in enumerate(COUNTS):
