@@ -36,7 +36,8 @@ SHARE_OF_FREE_MEMORY = 0.9
 
 def check(question, config, lengths):
   """Raises an InputError if a question cannot measure this model."""
-  name, reads_pages = config.model.name, models.page_forms(config.model)
+  model = models.make_config(config.model)
+  name, reads_pages = config.model.name, model.page_forms
   size = config.data.page_length
   expected = ''
   if question == 'pages':
@@ -45,10 +46,8 @@ def check(question, config, lengths):
     elif any(length % size for length in lengths):
       expected = f'--lengths: multiples of config.data.page_length={size}'
   elif question in ('decode', 'generate') and not reads_pages:
-    models.check_length(config.model, lengths[-1], '--lengths')
-  elif reads_pages or not low_memory_encoder.comes_in_parts(
-      models.build(config.model)
-  ):
+    models.check_length(model, lengths[-1], '--lengths')
+  elif reads_pages or not model.comes_in_parts:
     expected = 'LOCOST; bench pages measures PageSum and SimCAS'
   if expected:
     raise InputError(

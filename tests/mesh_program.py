@@ -220,7 +220,7 @@ def step(meshes, in_pieces, dtype='float32'):
 def steps(config, batch, meshes, remat, dtype='float32'):
   """`step` of a config's model with a batch of numpy arrays."""
   model = models.build(config.model, dtype=dtype, remat=remat)
-  pad_id = models.pad_id(model.config)
+  pad_id = model.config.pad_id
   # An optimiser that changes nothing and keeps the gradient.
   optimizer = optax.with_extra_args_support(optax.trace(0.0))
   init = functools.partial(

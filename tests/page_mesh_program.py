@@ -120,7 +120,7 @@ def control(sizes):
       return step_lib.token_sums(params, batch, model)[0]
 
     learning = jax.jit(jax.grad(loss)).lower(params, batch)
-    writing = generate.generate_in_one_program.lower(
+    writing = generate.read_and_write.lower(
         model, params, batch['encoder_input_tokens'], None, settings
     )
     return [mesh_program.sent(x.compile()) for x in (learning, writing)]
@@ -131,43 +131,61 @@ def several(calls):
   return [globals()[name](*arguments) for name, *arguments in calls]
 
 
+def written(meshes, model, options, factor, length):
+  """Yields what is read and written on each mesh.
+
+  Args:
+    meshes: sizes; states are compared with those of the first mesh.
+    model: keys of the model.
+    options: keys of `Settings`.
+    factor: of the parameters that write: larger ones, so that texts differ.
+    length: most tokens written.
+
+  Yields:
+    ((model, params, inputs, None, settings), {states, mask, pages}).
+  """
+  config, first = make_config(**dict(model)), None
+  built = models.build(config.model)
+  settings = Settings(
+      max_length=length, start_id=2, eos_id=2, pad_id=PAD, **options
+  )
+  for sizes in meshes:
+    mesh = mesh_program.make_mesh(sizes)
+    with jax.set_mesh(mesh):
+      params, batch = mesh_program.placed(
+          built, mesh, make_batch(config.model.name), PAD
+      )
+      inputs = batch['encoder_input_tokens']
+      memory = generate.read(built, params, inputs, None)
+      mask = np.asarray(memory['mask'])
+      states = np.where(mask[..., None], memory['states'], 0)
+      first = states if first is None else first
+      params = jax.jit(lambda p: jax.tree.map(lambda x: factor * x, p))(params)
+      facts = dict(
+          states=mesh_program.difference(first, states),
+          mask=mask.tolist(),
+          pages=memory['states'].sharding.shard_shape(states.shape)[1],
+      )
+      yield (built, params, inputs, None, settings), facts
+
+
 def write(meshes, settings, model=(), reads_states=False):
   """Encodes and generates on each mesh; returns the messages too.
 
   Args:
-    meshes: sizes; states are compared with those of the first mesh.
-    settings: keys of `Settings`.
-    model: keys of the model.
     reads_states: whether steps read states instead of keys and values.
   """
   if reads_states:
     long_attention.ABSORBED = 1
-  config = make_config(**dict(model))
-  built = models.build(config.model)
-  settings = Settings(
-      max_length=S, start_id=2, eos_id=2, pad_id=PAD, **settings
-  )
-  results, first = [], None
-  for sizes in meshes:
-    mesh = mesh_program.make_mesh(sizes)
-    with jax.set_mesh(mesh):
-      params, batch = mesh_program.placed(built, mesh, make_batch(), PAD)
-      inputs = batch['encoder_input_tokens']
-      memory = generate.encode(built, params, inputs, None)
-      states = np.where(memory['mask'][..., None], memory['states'], 0)
-      first = states if first is None else first
-      # Larger parameters, so that the texts differ.
-      params = jax.jit(lambda p: jax.tree.map(lambda x: 3 * x, p))(params)
-      compiled = generate.generate_in_one_program.lower(
-          built, params, inputs, None, settings
-      ).compile()
-      tokens, scores = compiled(params, inputs, None)
+  results = []
+  for arguments, facts in written(meshes, model, settings, 3, S):
+    compiled = generate.read_and_write.lower(*arguments).compile()
+    tokens, scores = compiled(*arguments[1:4])
     results.append(
-        dict(
+        facts
+        | dict(
             tokens=np.asarray(tokens).tolist(),
             scores=np.asarray(scores).tolist(),
-            states=mesh_program.difference(first, states),
-            pages=memory['states'].sharding.shard_shape(states.shape)[1],
             sent=mesh_program.sent(compiled),
         )
     )
@@ -315,46 +333,23 @@ def turns(meshes):
 
 
 def write_compact(meshes, settings, model):
-  """Encodes and generates on each mesh, from a compact memory.
-
-  Args:
-    meshes: sizes; states are compared with those of the first mesh.
-    settings: keys of `Settings`.
-    model: keys of the model.
-  """
-  built = models.build(make_config(**SIMCAS, **model).model)
-  settings = Settings(
-      max_length=9, start_id=2, eos_id=2, pad_id=PAD, **settings
-  )
-  results, first = [], None
-  for sizes in meshes:
-    mesh = mesh_program.make_mesh(sizes)
-    with jax.set_mesh(mesh):
-      batch = make_batch('simcas')
-      params, batch = mesh_program.placed(built, mesh, batch, PAD)
-      inputs = batch['encoder_input_tokens']
-      encode = lambda params: generate.encode(built, params, inputs, None)
-      encoded = encode(params)
-      mask = np.asarray(encoded['mask'])
-      states = np.where(mask[..., None], encoded['states'], 0)
-      first = states if first is None else first
-      # Larger parameters, so that the texts differ.
-      params = jax.jit(lambda p: jax.tree.map(lambda x: 2 * x, p))(params)
-      memory = encode(params)
-      small = built.compact_memory(memory)
-      found = generate.generate(built, params, inputs, None, settings)
-      whole = generate.decode_memory(built, params, memory, settings)
+  """Encodes and generates on each mesh, from a compact memory."""
+  results = []
+  for arguments, facts in written(meshes, SIMCAS | model, settings, 2, 9):
+    built, params, inputs, _, chosen = arguments
+    memory = generate.read(built, params, inputs, None)
+    small = built.compact_memory(memory)
+    found = generate.generate(*arguments)
+    whole = generate.write(built, params, memory, chosen)
     results.append(
-        dict(
+        facts
+        | dict(
             tokens=np.asarray(found[0]).tolist(),
             scores=np.asarray(found[1]).tolist(),
             whole=np.asarray(whole[0]).tolist(),
-            mask=mask.tolist(),
-            states=mesh_program.difference(first, states),
             most=int(chunk_memory.selected_counts(memory).max()),
             slots=small['mask'][0].size,
             here=small['states'].sharding.shard_shape(small['states'].shape),
-            chunks=memory['states'].sharding.shard_shape(states.shape)[1],
         )
     )
   return results

@@ -258,6 +258,50 @@ def test_imports_follow_the_table():
   assert violations(ROOT) == []
 
 
+def find_probes(root):
+  """Returns code that asks whether a model or its config has an attribute.
+
+  `models.model_config.ModelConfig` states what others may ask. Configs of
+  transformers have no such base.
+  """
+  asked, found = r'(.*[._])?(config|model|mixer|make_mixer|c)', []
+  for path in sorted((root / PACKAGE).rglob('*.py')):
+    if path.parent.name == 'model_metrics':
+      continue
+    for node in ast.walk(ast.parse(path.read_text())):
+      is_probe = (
+          isinstance(node, ast.Call)
+          and ast.unparse(node.func) in ('getattr', 'hasattr', 'vars')
+          and re.fullmatch(asked, ast.unparse(node.args[0]), re.I)
+      ) or (
+          isinstance(node, ast.ExceptHandler)
+          and 'AttributeError' in ast.unparse(node.type or node)
+          and path.parent.name in ('models', 'generation', 'ops', 'training')
+      )
+      if is_probe:
+        found.append(f'{path.stem}: {ast.unparse(node).splitlines()[0]}')
+  return found
+
+
+def test_nobody_probes_a_model():
+  assert find_probes(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    'line',
+    [
+        "x = hasattr(model, 'y')",
+        "x = getattr(self._model.config, 'y', None)",
+        'x = vars(config)',
+        'try: x = config.y\nexcept (KeyError, AttributeError): x = 1',
+    ],
+)
+def test_a_probe_is_found(tmp_path, line):
+  (tmp_path / PACKAGE / 'models').mkdir(parents=True)
+  (tmp_path / PACKAGE / 'models/new.py').write_text(line)
+  assert len(find_probes(tmp_path)) == 1
+
+
 def test_the_architecture_page_lists_every_package():
   page = (ROOT / 'docs' / 'architecture.md').read_text()
   rows = re.findall(r'^\| `(\w+)` \|', page, re.M)
@@ -268,8 +312,8 @@ def test_the_architecture_page_lists_every_package():
 BROKEN = """
 training/optim: from locost_jax.data import order
     training.optim imports data.order
-training/losses: from locost_jax.models import t5
-    training.losses imports models.t5
+training/losses: from locost_jax.models import longt5
+    training.losses imports models.longt5
 training/losses: import tensorflow as tf
     losses imports tensorflow
 ops/ssm: from flax import linen

@@ -178,7 +178,7 @@ def _documents(path):
 
 def selection_of(model_config):
   """Describes how the decoder's input is selected; '' without a selector."""
-  if getattr(model_config, 'select', '') != 'ppo':
+  if model_config.get('select') != 'ppo':
     return ''
   how = {'sample': 'sampling'}.get(model_config.selection)
   return f'selected by {how or model_config.selection}'

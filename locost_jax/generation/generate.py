@@ -1,16 +1,18 @@
 """Encodes documents and writes summaries on the device.
 
-`generate_in_one_program` is one compiled program from tokens to tokens.
-`generate` is the same, unless the model can drop from its memory what the
-decoder does not read: then it encodes, drops that, and decodes.
-`generate_in_steps` runs the same parts in a loop on the host, one layer of the
-encoder or CHUNK tokens at a time, and reports its progress.
+`encode` reads, `generate` reads and writes. `generate` is one compiled program
+from tokens to tokens, unless the model can drop from its memory what the
+decoder does not read: then it reads, drops that, and writes. With `Steps` it
+runs the same parts in a loop on the host, one layer of the encoder or CHUNK
+tokens at a time, and reports its progress; so does `encode`.
 
 Axes: B documents, L input length, T max_length, V vocabulary.
 """
 
+from collections.abc import Callable
+import dataclasses
 import functools
-import itertools
+from typing import Any
 import zlib
 
 import jax
@@ -55,42 +57,59 @@ class KeptKernels:
     return kernels
 
 
+@dataclasses.dataclass(frozen=True)
+class Steps:
+  """How `encode` and `generate` run in a loop on the host.
+
+  Attributes:
+    kernels: of `low_memory_encoder.kernels` for L; None: made for this call.
+    progress: None, or called as progress(stage, done, total): stage 'encoding',
+      in layers; then 'decoding', in tokens of max_length. Decoding ends earlier
+      when every document is done.
+    on_encoded: None, or called with the whole memory of `encode`.
+  """
+
+  kernels: Any = None
+  progress: Callable | None = None
+  on_encoded: Callable | None = None
+
+  def report(self, stage, done, total, result=()):
+    """Calls `progress`, if given, when `result` is there."""
+    if self.progress:
+      jax.block_until_ready(result)
+      self.progress(stage, done, total)
+
+
 @functools.partial(jax.jit, static_argnums=0)
-def encode(model, params, inputs, input_mask):
-  """inputs [B, L], input_mask [B, L] or None -> the model's memory."""
+def read(model, params, inputs, input_mask):
+  """`encode` as one program."""
   return low_memory_encoder.encode(model, params, inputs, input_mask)
 
 
-def encode_in_steps(
-    model, params, inputs, input_mask, kernels=None, progress=None
-):
-  """`encode`, layer by layer for models that come in parts.
+def encode(model, params, inputs, input_mask, steps=Steps()):
+  """Reads documents, layer by layer for models that come in parts.
 
   Args:
-    kernels: of `low_memory_encoder.kernels` for L; None: made for this call.
-    progress: None, or called as progress('encoding', layers done, layers).
+    model: the Flax module; static.
+    inputs: [B, L] token ids, or [B, P, L] of a model that reads pages.
+    input_mask: of their shape, or None: where inputs are not pad.
+
+  Returns:
+    The model's memory.
   """
   layers = model.config.num_layers
-  if not low_memory_encoder.comes_in_parts(model):
-    if progress:
-      progress('encoding', 0, layers)
-    memory = encode(model, params, inputs, input_mask)
-    if progress:
-      jax.block_until_ready(memory)
-      progress('encoding', layers, layers)
-    return memory
-  h, mask = low_memory_encoder.embed(model, params, inputs, input_mask)
-  for index in range(layers):
-    if progress:
-      jax.block_until_ready(h)
-      progress('encoding', index, layers)
-    own = None if kernels is None else kernels[index]
-    h = low_memory_encoder.encoder_layer(model, params, index, h, mask, own)
-  memory = low_memory_encoder.finish(model, params, h, mask)
-  memory = low_memory_encoder.choose(model, params, memory, inputs)
-  if progress:
-    jax.block_until_ready(memory)
-    progress('encoding', layers, layers)
+  if model.config.comes_in_parts:
+    h, mask = low_memory_encoder.embed(model, params, inputs, input_mask)
+    for index in range(layers):
+      steps.report('encoding', index, layers, h)
+      own = None if steps.kernels is None else steps.kernels[index]
+      h = low_memory_encoder.encoder_layer(model, params, index, h, mask, own)
+    memory = low_memory_encoder.finish(model, params, h, mask)
+    memory = low_memory_encoder.choose(model, params, memory, inputs)
+  else:
+    steps.report('encoding', 0, layers)
+    memory = read(model, params, inputs, input_mask)
+  steps.report('encoding', layers, layers, memory)
   return memory
 
 
@@ -107,7 +126,7 @@ def begin(model, params, memory, settings, seeds=None, inputs=None):
   Args:
     settings: a checked `decode_settings.Settings`; static.
     seeds: uint32 [B] of `document_seeds`; only sampling needs them.
-    inputs: of `inputs_to_ban`.
+    inputs: of `_inputs_to_ban`.
 
   Returns:
     (shared, state), for `advance`.
@@ -133,43 +152,67 @@ def advance(model, params, settings, shared, state, until):
 finish = functools.partial(jax.jit, static_argnums=0)(decode.finish)
 
 
-def generate(model, params, inputs, input_mask, settings, seeds=None):
+def generate(
+    model, params, inputs, input_mask, settings, seeds=None, steps=None
+):
   """Summaries of a batch.
 
   Args:
-    model: the Flax module; static. `compact_memory(memory)`, if it has one,
-      returns an equivalent memory with fewer slots. It reads the values, so
-      that this function cannot be jitted then.
-    inputs: [B, L] token ids.
-    input_mask: [B, L], or None: where inputs are not pad.
+    model, params, inputs, input_mask: see `encode`. A model whose config
+      `is_compacted` has compact_memory(memory), which reads the values of the
+      memory: then this function cannot be jitted.
     settings: a checked `decode_settings.Settings`; static.
     seeds: uint32 [B] of `document_seeds`; only sampling needs them.
+    steps: None: as few programs as can be.
 
   Returns:
     tokens int32 [B, T], up to and including eos, then pad; scores [B] as in
     `decode`.
   """
-  if not hasattr(model, 'compact_memory'):
-    return generate_in_one_program(
-        model, params, inputs, input_mask, settings, seeds
+  is_compacted = model.config.is_compacted
+  if steps is None and not is_compacted:
+    return read_and_write(model, params, inputs, input_mask, settings, seeds)
+  if steps is None:
+    memory = read(model, params, inputs, input_mask)
+  else:
+    memory = encode(model, params, inputs, input_mask, steps)
+  if steps is not None and steps.on_encoded:
+    steps.on_encoded(memory)
+  if is_compacted:
+    memory = model.compact_memory(memory)
+  inputs = _inputs_to_ban(settings, inputs, input_mask)
+  if steps is None:
+    return write(model, params, memory, settings, seeds, inputs)
+  shared, state = begin(model, params, memory, settings, seeds, inputs)
+  del memory
+  written, done = 0, False
+  steps.report('decoding', 0, settings.max_length)
+  while written < settings.max_length and not done:
+    state = advance(
+        model, params, settings, shared, state, jnp.int32(written + CHUNK)
     )
-  memory = encode(model, params, inputs, input_mask)
-  memory = model.compact_memory(memory)
-  inputs = inputs_to_ban(settings, inputs, input_mask)
-  return decode_memory(model, params, memory, settings, seeds, inputs)
+    written, done = int(state['position']), bool(state['done'].all())
+    steps.report('decoding', written, settings.max_length)
+  return finish(settings, state)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4))
-def generate_in_one_program(
-    model, params, inputs, input_mask, settings, seeds=None
-):
-  """`generate`, decoding from the whole memory."""
-  memory = encode(model, params, inputs, input_mask)
-  inputs = inputs_to_ban(settings, inputs, input_mask)
-  return decode_memory(model, params, memory, settings, seeds, inputs)
+def read_and_write(model, params, inputs, input_mask, settings, seeds=None):
+  """`generate` as one program, which decodes from the whole memory."""
+  memory = read(model, params, inputs, input_mask)
+  inputs = _inputs_to_ban(settings, inputs, input_mask)
+  return write(model, params, memory, settings, seeds, inputs)
 
 
-def inputs_to_ban(settings, inputs, input_mask):
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def write(model, params, memory, settings, seeds=None, inputs=None):
+  """Returns the summaries of a memory; see `generate` and `begin`."""
+  shared, state = begin(model, params, memory, settings, seeds, inputs)
+  state = advance(model, params, settings, shared, state, settings.max_length)
+  return finish(settings, state)
+
+
+def _inputs_to_ban(settings, inputs, input_mask):
   """Returns the ids for encoder_no_repeat_ngram_size, or None if it is 0.
 
   Padding becomes an id that no vocabulary has.
@@ -179,77 +222,6 @@ def inputs_to_ban(settings, inputs, input_mask):
   if input_mask is None:
     input_mask = inputs != settings.pad_id
   return jnp.where(input_mask, inputs, np.iinfo(np.int32).max)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 3))
-def decode_memory(model, params, memory, settings, seeds=None, inputs=None):
-  """Returns the summaries of a memory; see `generate` and `begin`."""
-  shared, state = begin(model, params, memory, settings, seeds, inputs)
-  state = advance(model, params, settings, shared, state, settings.max_length)
-  return finish(settings, state)
-
-
-def generate_in_steps(
-    model,
-    params,
-    inputs,
-    input_mask,
-    settings,
-    seeds=None,
-    kernels=None,
-    progress=None,
-    on_encoded=None,
-):
-  """`generate`, reading the state every CHUNK tokens.
-
-  Args:
-    model, params, inputs, input_mask, settings, seeds: as in `generate`.
-    kernels: as in `encode_in_steps`.
-    progress: None, or called as progress(stage, done, total): stage 'encoding',
-      in layers; then 'decoding', in tokens of max_length. Decoding ends earlier
-      when every document is done.
-    on_encoded: None, or called with the whole memory of `encode`.
-
-  Returns:
-    As `generate`.
-  """
-  memory = encode_in_steps(model, params, inputs, input_mask, kernels, progress)
-  if on_encoded:
-    on_encoded(memory)
-  inputs = inputs_to_ban(settings, inputs, input_mask)
-  steps = decode_in_steps(model, params, memory, settings, seeds, CHUNK, inputs)
-  del memory
-  state = next(steps)
-  for state in itertools.chain([state], steps):
-    if progress:
-      progress('decoding', int(state['position']), settings.max_length)
-  return finish(settings, state)
-
-
-def decode_in_steps(
-    model, params, memory, settings, seeds=None, chunk=CHUNK, inputs=None
-):
-  """Yields the state of `decode` before the first token and after each chunk.
-
-  Each state is donated to the next step: read it before asking for the next.
-
-  Args:
-    model, params, settings, seeds: as in `generate`.
-    chunk: tokens written between two states.
-    inputs: of `inputs_to_ban`.
-  """
-  if hasattr(model, 'compact_memory'):
-    memory = model.compact_memory(memory)
-  shared, state = begin(model, params, memory, settings, seeds, inputs)
-  del memory
-  written, done = 0, False
-  yield state
-  while written < settings.max_length and not done:
-    state = advance(
-        model, params, settings, shared, state, jnp.int32(written + chunk)
-    )
-    written, done = int(state['position']), bool(state['done'].all())
-    yield state
 
 
 def document_seeds(inputs, input_mask, seed):

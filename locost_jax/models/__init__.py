@@ -16,7 +16,6 @@ from locost_jax.models import pagesum
 from locost_jax.models import self_attention
 from locost_jax.models import simcas
 from locost_jax.models import simcas_locost
-from locost_jax.models import t5
 
 
 def _around(mixer, Model=encoder_decoder.EncoderDecoder):
@@ -27,7 +26,7 @@ def _around(mixer, Model=encoder_decoder.EncoderDecoder):
 # name -> (config dataclass, (config, dtype, remat) -> Flax module)
 MODELS = {
     'locost': (locost.LocostConfig, _around(locost.LocostMixer)),
-    't5': (t5.T5Config, _around(self_attention.SelfAttention)),
+    't5': (self_attention.T5Config, _around(self_attention.SelfAttention)),
     'longt5': (longt5.LongT5Config, _around(longt5.LongT5Attention)),
     'bart': (bart_layers.BartConfig, bart.Bart),
     'pagesum': (pagesum.PageSumConfig, pagesum.PageSum),
@@ -41,43 +40,18 @@ DTYPES = ('float32', 'bfloat16', 'float64')
 REMAT = ('auto', 'none', 'pieces', 'full')
 
 
-def pad_id(config):
-  """The token that a model treats as padding."""
-  return getattr(config, 'pad_id', encoder_decoder.PAD_ID)
-
-
-def max_positions(config):
-  """Most tokens that a model reads or writes in a sequence; None: no limit."""
-  return getattr(config, 'max_positions', None)
-
-
-def page_forms(config):
-  """The values of data.pages that a model reads [B, P, L]; (): it reads [B, L].
-
-  Raises:
-    InputError: an unknown name.
-  """
-  name = getattr(config, 'name', None)
-  if name is not None:
-    check_choice('model.name', name, MODELS)
-  if getattr(config, 'chunk', 'many') == 'one':  # SimCAS without chunks
-    return ()
-  Config = type(config) if name is None else MODELS[name][0]
-  return getattr(Config, 'PAGE_FORMS', ())
-
-
 def check_padding(config, token, where):
   """Raises an InputError if a model has another padding token.
 
   Args:
-    config: see `pad_id`.
+    config: a `ModelConfig`.
     token: the vocabulary's.
     where: what to call the vocabulary.
   """
-  if token != pad_id(config):
+  if token != config.pad_id:
     raise InputError(
         f"{where}: its padding is {token}, the model's "
-        f'{pad_id(config)}: they do not belong together'
+        f'{config.pad_id}: they do not belong together'
     )
 
 
@@ -89,26 +63,12 @@ def check_length(config, length, what, way_out=''):
     what: what to call the text that has them.
     way_out: advice at the end of the message.
   """
-  most = max_positions(config)
+  most = config.max_positions
   if most is not None and length > most:
     raise InputError(
         f'{what}: {length} tokens, but the model reads and writes '
         f'at most {most}{way_out}'
     )
-
-
-def check_mask(config, mask, what='input_mask'):
-  """Raises an InputError for a mask that a model cannot read.
-
-  LongT5 allows padding after the tokens only; other models allow it anywhere.
-
-  Args:
-    mask: bool [B, L] or [B, P, L], true at tokens.
-    what: what to call the mask.
-  """
-  check = getattr(config, 'check_mask', None)
-  if check is not None:
-    check(mask, what)
 
 
 def make_config(config):
@@ -182,7 +142,7 @@ def build(config, dtype='float32', remat='auto'):
       (`stack.AUTO_BYTES`), else 'pieces'. Dropout masks depend on it.
 
   Returns:
-    A module with the interface of `models.encoder_decoder.EncoderDecoder`.
+    A module with the interface of `models.encoder_decoder.Model`.
 
   Raises:
     InputError: an unknown name, key or value, or a missing key.

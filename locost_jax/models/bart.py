@@ -4,15 +4,15 @@ Embedding of both stacks: h = norm(s E[token] + P[position + 2]), s = sqrt(D) or
 1, with positions P per stack. They count from 0 in every row, padding included.
 Logits: h E^T + bias. `models.bart_layers` has the layers.
 
-Interface and axis letters are those of `encoder_decoder.EncoderDecoder`.
+Interface and axis letters are those of `encoder_decoder.Model`.
 """
 
 from flax import linen as nn
 import jax.numpy as jnp
 
 from locost_jax.models import bart_layers
-from locost_jax.models import copy_head
 from locost_jax.models import decoder_layers
+from locost_jax.models import encoder_decoder
 from locost_jax.models import layers
 from locost_jax.models import stack
 from locost_jax.ops import causal_attention
@@ -105,7 +105,7 @@ class Decoder(nn.Module):
     return self.stack.step(h, shared, per_row, ancestors, None)
 
 
-class Bart(copy_head.CopyingModel):
+class Bart(encoder_decoder.Model):
   """The model: encode, decode, cache, step.
 
   Attributes:
@@ -132,85 +132,16 @@ class Bart(copy_head.CopyingModel):
         'logits_bias', nn.initializers.zeros, (c.vocab_size,)
     )
 
-  def __call__(self, inputs, targets_in, input_mask=None, deterministic=True):
-    """inputs [B, L], targets_in [B, T] -> float32 logits [B, T, V]."""
-    return self.predict(
-        *self.states(inputs, targets_in, input_mask, deterministic)
-    )
-
-  def encode(self, inputs, input_mask=None, deterministic=True):
-    """Reads the documents.
-
-    Args:
-      inputs: [B, L] token ids.
-      input_mask: [B, L], true at tokens; None: where inputs are not pad_id.
-
-    Returns:
-      {'states': [B, L, D], 'mask': bool [B, L]}, and what
-      `copy_head.with_tokens` adds.
-
-    Raises:
-      InputError: more tokens than positions; likewise of targets below.
-    """
-    h, mask = self.embed(inputs, input_mask)
-    memory = {'states': self.encoder(h, mask, deterministic), 'mask': mask}
-    return copy_head.with_tokens(self.config, memory, inputs)
-
-  def embed(self, inputs, input_mask=None):
-    """Inputs and mask of `encode` -> h [B, L, D], bool mask [B, L]."""
-    mask = (
-        inputs != self.config.pad_id
-        if input_mask is None
-        else input_mask.astype(bool)
-    )
-    return self.encoder.embed(self.vectors(inputs)), mask
-
   def vectors(self, tokens):
     """int [...] -> [..., D], without positions."""
     h = self.token_embedding(tokens)
     return h * self.config.d_model**0.5 if self.config.scale_embedding else h
 
-  def states(self, inputs, targets_in, input_mask=None, deterministic=True):
-    """The arguments of `predict`: states [B, T, D] and the source."""
-    memory = self.encode(inputs, input_mask, deterministic)
-    return self.decoder_states(memory, targets_in, deterministic)
-
-  def decoder_states(self, memory, targets_in, deterministic=True):
-    """memory of `encode`, targets_in [B, T] -> see `states`."""
-    h = self.decoder(self.vectors(targets_in), memory, deterministic)
-    return self.written(h, targets_in), self.source(memory)
-
-  def decode(self, memory, targets_in, deterministic=True):
-    """targets_in [B, T], starting with the start id -> logits [B, T, V]."""
-    return self.predict(*self.decoder_states(memory, targets_in, deterministic))
-
-  def cross_mass(self, memory, targets_in, segments, num_segments):
-    """Where the decoder looks while it writes: [B, T, P].
-
-    Arguments and result as in `encoder_decoder.EncoderDecoder.cross_mass`.
-    """
-    return self.decoder.traced(
-        self.vectors(targets_in), memory, segments, num_segments
-    )
-
   def head(self, h):
     """h [..., D] -> float32 logits [..., V]."""
     return self.token_embedding.attend(h) + self.logits_bias
 
-  def init_cache(self, memory, max_length):
-    """(shared, per_row) of `stack.init_cache`, with the `source`."""
-    return self.with_source(*self.caches(memory, max_length), memory)
-
   def caches(self, memory, max_length):
     """(shared, per_row) of `stack.init_cache`."""
     bart_layers.check_length('targets', max_length, self.config)
-    return stack.init_cache(
-        self.config, self.dtype, memory, self.decoder.cross_cache, max_length
-    )
-
-  def step(self, tokens, shared, per_row, ancestors=None):
-    """`encoder_decoder.EncoderDecoder.step`."""
-    h, caches = self.decoder.step(
-        self.vectors(tokens)[:, None], shared, per_row, ancestors
-    )
-    return self.predict_next(h, tokens, shared, per_row, caches)
+    return super().caches(memory, max_length)

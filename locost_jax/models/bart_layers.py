@@ -19,6 +19,7 @@ from locost_jax.errors import InputError
 from locost_jax.models import attention
 from locost_jax.models import decoder_layers
 from locost_jax.models import layers
+from locost_jax.models import model_config
 from locost_jax.models import stack
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.ops import tokenwise
@@ -29,7 +30,7 @@ OFFSET = 2
 
 
 @dataclasses.dataclass(frozen=True)
-class BartConfig:
+class BartConfig(model_config.ModelConfig):
   """The config of a BART; configs/default.py explains the shared keys.
 
   Attributes:
@@ -38,38 +39,26 @@ class BartConfig:
     scale_embedding: whether vectors of tokens are multiplied by sqrt(D).
     pad_id: the padding token.
     num_decoder_heads: attention heads of the decoder; 0: num_heads.
-    copy, copy_dim, copy_ngram: see `copy_head`.
   """
 
-  vocab_size: int
-  d_model: int
-  d_ff: int
   decoder_d_ff: int
-  num_heads: int
-  num_layers: int
-  num_decoder_layers: int
-  feed_forward: str
-  dropout_rate: float
   attention_dropout_rate: float
   activation_dropout_rate: float
-  max_positions: int
-  scale_embedding: bool
-  pad_id: int
+  max_positions: int = dataclasses.field()
+  scale_embedding: bool = dataclasses.field()
+  pad_id: int = dataclasses.field()
   num_decoder_heads: int = 0
-  copy: bool = False
-  copy_dim: int = 64
-  copy_ngram: int = 0
 
   FEED_FORWARDS = ('gelu',)
-  # See `stack.T5StyleConfig`.
-  decoder_rows = stack.T5StyleConfig.decoder_rows
-  mixer_flops = stack.attention_flops
-  mixer_bytes = stack.attention_bytes
+  mixer_flops = model_config.attention_flops
+  mixer_bytes = model_config.attention_bytes
 
   def __post_init__(self):
-    for key in 'num_heads', 'num_decoder_heads':
-      heads = getattr(self, key)
-      if heads and self.d_model % heads:
+    for key, heads in (
+        ('num_heads', self.num_heads),
+        ('num_decoder_heads', self.decoder_heads),
+    ):
+      if self.d_model % heads:
         raise InputError(
             f'model.d_model={self.d_model} must be divisible by '
             f'model.{key}={heads}'

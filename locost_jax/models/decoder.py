@@ -47,7 +47,7 @@ class Decoder(nn.Module):
     self.dropout = nn.Dropout(c.dropout_rate)
 
   def __call__(self, h, memory, deterministic):
-    h = self.dropout(h, deterministic)
+    h = self.dropout(stack.lay_written(h), deterministic)
     positions = jnp.arange(h.shape[1])
     if causal_attention.is_long(h.shape[1]):
       bias = self.relative_bias.of_distance(-positions).T

@@ -150,28 +150,26 @@ class DecoderLayer(nn.Module):
     cache = self.cross_attention.keys_values(states)
     return states, tuple(x.swapaxes(1, 2) for x in cache)
 
-  def step(
-      self, h, layer, cross, own, states, cross_mask, seen, bias, position
-  ):
+  def step(self, h, own_parts, shared, per_row, seen, bias):
     """One token of each row.
 
     Args:
       h: [R, 1, D].
-      layer: scalar, the index of this one.
-      cross: keys and values [B, H, L, K]; row r reads document r // (R / B).
-        None: `states` are read instead.
-      own: keys and values of earlier tokens, all layers, [R, layers, H, S, K];
-        with pages R is two axes.
-      states: [B, L, D], or None if cross is given.
-      cross_mask: [B, L]; or [B, P, L] for documents in pages: then cross and
-        states have B P rows, and h has P rows per decoded row.
+      own_parts: the index of this layer and its cross-attention's keys and
+        values [B, H, L, K]; row r reads document r // (R / B). None: 'states'
+        are read instead.
+      shared, per_row: of `stack.init_cache`, but with a scalar 'position'. For
+        documents in pages the mask is [B, P, L]: then keys, values and states
+        have B P rows, h has P rows per decoded row, and R is two axes of 'own'.
       seen: of `Attention.step`.
       bias: [H, 1, S], or None.
-      position: scalar, of this token.
 
     Returns:
       h [R, 1, D], and keys and values [R, H, 1, K] of this token.
     """
+    layer, cross = own_parts
+    own, position = per_row['own'], per_row['position']
+    cross_mask = shared['mask']
     new = []
 
     def attend(x):
@@ -185,7 +183,7 @@ class DecoderLayer(nn.Module):
       queries = by_document(x, cross_mask.shape[:-1])
       mask = cross_mask.reshape(-1, cross_mask.shape[-1])
       if cross is None:
-        found = self.cross_attention.absorbed(queries, states, mask)
+        found = self.cross_attention.absorbed(queries, shared['states'], mask)
       else:
         found = self.cross_attention.cached(queries, *cross, mask)
       return by_row(found, cross_mask.shape[:-1])
@@ -210,9 +208,7 @@ class DecoderLayers(nn.Module):
     over = stack.stacked(self.config.num_decoder_layers, self.remat)
     # Not unrolled, or XLA copies the caches, which it reads before the new keys
     # and values are written.
-    step = dict(
-        over, in_axes=(0, 0) + (nn.broadcast,) * 6, out_axes=1, unroll=1
-    )
+    step = dict(over, in_axes=(0,) + (nn.broadcast,) * 4, out_axes=1, unroll=1)
     self.layers = nn.scan(
         layer,
         methods={
@@ -253,7 +249,7 @@ class DecoderLayers(nn.Module):
     return h
 
   def traced(self, h, memory, segments, num_segments, bias):
-    """h [B, T, D] -> mass [B, T, P] of `EncoderDecoder.cross_mass`."""
+    """h [B, T, D] -> mass [B, T, P] of `Model.cross_mass`."""
     B, T, _ = h.shape
     precise = jnp.promote_types(h.dtype, jnp.float32)
     (_, mass), _ = self.layers.traced(
@@ -291,14 +287,11 @@ class DecoderLayers(nn.Module):
       seen = beam_attention.is_seen(ancestors)
     h, new = self.layers.step(
         h,
-        jnp.arange(self.config.num_decoder_layers),
-        shared.get('cross'),
-        own,
-        shared.get('states'),
-        shared['mask'],
+        (jnp.arange(self.config.num_decoder_layers), shared.get('cross')),
+        {key: shared[key] for key in ('states', 'mask') if key in shared},
+        {'own': own, 'position': position},
         seen,
         bias,
-        position,
     )
     own = tuple(_write(x, n, position) for x, n in zip(own, new))
     return h, {'own': own, 'position': per_row['position'] + 1}

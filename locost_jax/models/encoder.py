@@ -9,13 +9,14 @@ The mixer's contract:
 - A module of (config, dtype): x [B, L, D], mask [B, L], common,
   `deterministic` -> [B, L, D].
 - If its layers share arrays, `common`, its `Common` makes them once: a module
-  of (config): mask -> a tree of arrays. Else common is None.
+  of (config): mask -> a tree of arrays, and its config has shares_arrays. Else
+  common is None.
 - Its config extends `stack.T5StyleConfig` and defines keys_seen, mixer_flops
   and mixer_bytes, which utilisation, dry runs and `summarize` read.
 - One entry in `models.MODELS`.
 - A mixer with the parts inward, mix, outward and spectra (see `locost`) runs
-  over pieces of long inputs, and its config has kernel_bytes. With any other
-  mixer only the feed-forward runs over pieces.
+  over pieces of long inputs; its config has comes_in_parts and kernel_bytes.
+  With any other mixer only the feed-forward runs over pieces.
 
 Axes: B batch, L input length, D d_model.
 """
@@ -62,7 +63,7 @@ class EncoderLayer(nn.Module):
     """`__call__` over pieces of the length."""
     run = functools.partial(tokenwise.method, self, along=mesh_lib.SEQUENCE)
     draws = bool(self.config.dropout_rate) and not deterministic
-    if not hasattr(self.mixer, 'mix'):
+    if not self.config.comes_in_parts:
       x = self.mixer(self.mixer_norm(h), mask, common, deterministic)
       return run('add', h, x, draws=draws)
     u = run('inward', h, mask, axes=(1, 1, 2))
@@ -111,11 +112,15 @@ class Encoder(nn.Module):
         **stack.stacked(self.config.num_layers, self.remat),
     )(self.config, self.make_mixer, self.dtype)
     self.common = None
-    if hasattr(self.make_mixer, 'Common'):
+    if self.config.shares_arrays:
       self.common = self.make_mixer.Common(self.config)
       nn.share_scope(self, self.common)  # encoder/relative_bias/embedding
     self.norm = stack.make_norm(self.config, self.dtype)
     self.dropout = nn.Dropout(self.config.dropout_rate)
+
+  def embed(self, h):
+    """Vectors of tokens [B, L, D] -> h: there are no positions."""
+    return stack.lay_read(h)
 
   def __call__(self, h, mask, deterministic):
     h = self.dropout(h, deterministic)

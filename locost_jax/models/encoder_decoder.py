@@ -1,4 +1,4 @@
-"""The T5-style encoder-decoder around any token mixer.
+"""The interface of every model, and the T5-style one around any token mixer.
 
 No absolute positions. Tied output layer: logits = (h D^-1/2) E^T; untied ones
 are not scaled (Raffel et al. 2020, section 2.1; Shazeer 2020; LOCOST, section
@@ -20,11 +20,104 @@ from locost_jax.models import encoder as encoder_lib
 from locost_jax.models import layers
 from locost_jax.models import stack
 
-PAD_ID = 0
 
-
-class EncoderDecoder(copy_head.CopyingModel):
+class Model(copy_head.CopyingModel):
   """The interface of every model: encode, decode, cache, step.
+
+  A model has an `encoder`, a `decoder`, `vectors` of tokens and a `head`.
+  """
+
+  def __call__(self, inputs, targets_in, input_mask=None, deterministic=True):
+    """inputs [B, L], targets_in [B, T] -> float32 logits [B, T, V]."""
+    return self.predict(
+        *self.states(inputs, targets_in, input_mask, deterministic)
+    )
+
+  def encode(self, inputs, input_mask=None, deterministic=True):
+    """Reads the documents.
+
+    Args:
+      inputs: [B, L] token ids.
+      input_mask: [B, L], true at tokens; None: where inputs are not pad.
+
+    Returns:
+      {'states': [B, L, D], 'mask': bool [B, L]}, and what
+      `copy_head.with_tokens` adds.
+    """
+    h, mask = self.embed(inputs, input_mask)
+    memory = {'states': self.encoder(h, mask, deterministic), 'mask': mask}
+    return copy_head.with_tokens(self.config, memory, inputs)
+
+  def embed(self, inputs, input_mask=None):
+    """Inputs and mask of `encode` -> h [B, L, D], bool mask [B, L]."""
+    if input_mask is None:
+      input_mask = inputs != self.config.pad_id
+    mask = input_mask.astype(bool)
+    self.config.check_mask(mask)
+    return self.encoder.embed(self.vectors(inputs)), mask
+
+  def states(self, inputs, targets_in, input_mask=None, deterministic=True):
+    """The arguments of `predict`: states [B, T, D] and the source."""
+    memory = self.encode(inputs, input_mask, deterministic)
+    return self.decoder_states(memory, targets_in, deterministic)
+
+  def decoder_states(self, memory, targets_in, deterministic=True):
+    """memory of `encode`, targets_in [B, T] -> see `states`."""
+    h = self.decoder(self.vectors(targets_in), memory, deterministic)
+    return self.written(h, targets_in), self.source(memory)
+
+  def decode(self, memory, targets_in, deterministic=True):
+    """targets_in [B, T], starting with the start id -> logits [B, T, V]."""
+    return self.predict(*self.decoder_states(memory, targets_in, deterministic))
+
+  def cross_mass(self, memory, targets_in, segments, num_segments):
+    """Where the decoder looks while it writes.
+
+    Args:
+      targets_in: [B, T], starting with the start id.
+      segments: int [B, L], the segment of each input token, in [0, P), not
+        decreasing.
+      num_segments: P.
+
+    Returns:
+      float32 [B, T, P]: the share of the cross-attention of position t that
+      falls on segment p, averaged over heads and layers. Rows sum to 1.
+    """
+    return self.decoder.traced(
+        self.vectors(targets_in), memory, segments, num_segments
+    )
+
+  def init_cache(self, memory, max_length):
+    """(shared, per_row) of `stack.init_cache`, with the `source`."""
+    return self.with_source(*self.caches(memory, max_length), memory)
+
+  def caches(self, memory, max_length):
+    """(shared, per_row) of `stack.init_cache`."""
+    return stack.init_cache(
+        self.config, self.dtype, memory, self.decoder.cross_cache, max_length
+    )
+
+  def step(self, tokens, shared, per_row, ancestors=None):
+    """One token of every row.
+
+    Args:
+      tokens: [R].
+      shared, per_row: of `init_cache`.
+      ancestors: int [B, beams, max_length] of `ops.beam_attention`, the slot of
+        per_row['own'] that each beam reads at each position; None: every row
+        reads its own slot.
+
+    Returns:
+      (logits [R, V], per_row).
+    """
+    h, caches = self.decoder.step(
+        self.vectors(tokens)[:, None], shared, per_row, ancestors
+    )
+    return self.predict_next(h, tokens, shared, per_row, caches)
+
+
+class EncoderDecoder(Model):
+  """The T5-style model.
 
   Attributes:
     config: a T5StyleConfig or one that extends it.
@@ -55,90 +148,12 @@ class EncoderDecoder(copy_head.CopyingModel):
           dot_general=layers.precise_dot_general,
       )
 
-  def __call__(self, inputs, targets_in, input_mask=None, deterministic=True):
-    """inputs [B, L], targets_in [B, T] -> float32 logits [B, T, V]."""
-    memory = self.encode(inputs, input_mask, deterministic)
-    return self.decode(memory, targets_in, deterministic)
-
-  def encode(self, inputs, input_mask=None, deterministic=True):
-    """Reads the documents.
-
-    Args:
-      inputs: [B, L] token ids.
-      input_mask: [B, L], true at tokens; None: where inputs are not pad.
-
-    Returns:
-      {'states': [B, L, D], 'mask': bool [B, L]}, and what
-      `copy_head.with_tokens` adds.
-    """
-    h, mask = self.embed(inputs, input_mask)
-    memory = {'states': self.encoder(h, mask, deterministic), 'mask': mask}
-    return copy_head.with_tokens(self.config, memory, inputs)
-
-  def embed(self, inputs, input_mask=None):
-    """Inputs and mask of `encode` -> h [B, L, D], bool mask [B, L]."""
-    mask = inputs != PAD_ID if input_mask is None else input_mask.astype(bool)
-    self.config.check_mask(mask)
-    return stack.lay_read(self.token_embedding(inputs)), mask
-
-  def states(self, inputs, targets_in, input_mask=None, deterministic=True):
-    """The arguments of `predict`: states [B, T, D] and the source."""
-    memory = self.encode(inputs, input_mask, deterministic)
-    return self.decoder_states(memory, targets_in, deterministic)
-
-  def decoder_states(self, memory, targets_in, deterministic=True):
-    """memory of `encode`, targets_in [B, T] -> see `states`."""
-    h = stack.lay_written(self.token_embedding(targets_in))
-    h = self.decoder(h, memory, deterministic)
-    return self.written(h, targets_in), self.source(memory)
-
-  def decode(self, memory, targets_in, deterministic=True):
-    """targets_in [B, T], starting with the start id -> logits [B, T, V]."""
-    return self.predict(*self.decoder_states(memory, targets_in, deterministic))
-
-  def cross_mass(self, memory, targets_in, segments, num_segments):
-    """Where the decoder looks while it writes.
-
-    Args:
-      targets_in: [B, T], starting with the start id.
-      segments: int [B, L], the segment of each input token, in [0, P), not
-        decreasing.
-      num_segments: P.
-
-    Returns:
-      float32 [B, T, P]: the share of the cross-attention of position t that
-      falls on segment p, averaged over heads and layers. Rows sum to 1.
-    """
-    return self.decoder.traced(
-        self.token_embedding(targets_in), memory, segments, num_segments
-    )
+  def vectors(self, tokens):
+    """int [...] -> [..., D]."""
+    return self.token_embedding(tokens)
 
   def head(self, h):
     """h [..., D] -> float32 logits [..., V]."""
     if self.config.tie_embeddings:
       return self.token_embedding.attend(h) * self.config.d_model**-0.5
     return self.logits(h)
-
-  def init_cache(self, memory, max_length):
-    """(shared, per_row) of `stack.init_cache`, with the `source`."""
-    shared, per_row = stack.init_cache(
-        self.config, self.dtype, memory, self.decoder.cross_cache, max_length
-    )
-    return self.with_source(shared, per_row, memory)
-
-  def step(self, tokens, shared, per_row, ancestors=None):
-    """One token of every row.
-
-    Args:
-      tokens: [R].
-      shared, per_row: of `init_cache`.
-      ancestors: int [B, beams, max_length] of `ops.beam_attention`, the slot of
-        per_row['own'] that each beam reads at each position; None: every row
-        reads its own slot.
-
-    Returns:
-      (logits [R, V], per_row).
-    """
-    h = self.token_embedding(tokens)[:, None]
-    h, caches = self.decoder.step(h, shared, per_row, ancestors)
-    return self.predict_next(h, tokens, shared, per_row, caches)

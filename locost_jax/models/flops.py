@@ -24,8 +24,7 @@ M decoder layers, HK = H x K, G hidden units in the decoder (BART; else F):
               Their tables grow with sqrt(L) and are left out
   dense, attention of a copy head (`copy_head`), c wide: 6 B (L + T) D c, and
               6 B T L c: scores alone
-  selector    SimCAS's actor, forwards only: `simcas.SimCASConfig`, also of
-              `simcas_locost`
+  selector    SimCAS's actor, forwards only: `selector.SelectingConfig`
   transforms  E D [2 (2 B + 1) 2.5 n log2 n + 9 B n]: a real FFT of size n is
               2.5 n log2 n. Per channel: one of the input and one of the output
               per document and one of the kernels forwards, as many backwards;
@@ -51,7 +50,7 @@ def train_step(config, batch, length, targets, pages=1):
   D, HK = c.d_model, c.num_heads * c.d_kv
   E, M = c.num_layers, c.num_decoder_layers
   products = 3 if c.feed_forward == 'gated-gelu' else 2
-  written = products * D * getattr(c, 'decoder_d_ff', c.d_ff)
+  written = products * D * c.decoder_d_ff
   per_input = E * products * D * c.d_ff + M * 2 * D * HK
   per_target = M * (6 * D * HK + written)
   rows, read = c.decoder_rows(pages, L)
@@ -65,20 +64,16 @@ def train_step(config, batch, length, targets, pages=1):
     parts['attention'] += 6.0 * B * T * pages * L * c.copy_dim
   for part, operations in c.mixer_flops(B * pages, L).items():
     parts[part] = parts.get(part, 0.0) + E * operations
-  if hasattr(c, 'selector_flops'):
-    parts['selector'] = c.selector_flops(B, pages, L)
-  return parts
+  return parts | c.further_flops(B, pages, L)
 
 
 def of_step(model, inputs, targets):
-  """All operations of a step; None for a model without a formula here.
+  """All operations of a step.
 
   Args:
     inputs: shape of encoder_input_tokens, (B, L) or (B, P, L).
     targets: shape of decoder_target_tokens, (B, T).
   """
-  config = getattr(model, 'config', None)
-  if not hasattr(config, 'mixer_flops'):
-    return None
   batch, *pages, length = inputs
-  return sum(train_step(config, batch, length, targets[1], *pages).values())
+  parts = train_step(model.config, batch, length, targets[1], *pages)
+  return sum(parts.values())

@@ -50,11 +50,12 @@ class LocostConfig(stack.T5StyleConfig):
   gating: bool
   bidirectional: bool
   variant: str
-  convolution: str
+  convolution: str = dataclasses.field()
   initialisation: str = 's4d-lin'
   dt_min: float = ssm.DT_MIN
   dt_max: float = ssm.DT_MAX
 
+  comes_in_parts = True
   LEAST_BUCKETS = 2  # only the decoder has attention
 
   def __post_init__(self):

@@ -24,6 +24,7 @@ import numpy as np
 
 from locost_jax.errors import check_choice
 from locost_jax.errors import InputError
+from locost_jax.models import model_config
 from locost_jax.models import self_attention
 from locost_jax.models import stack
 from locost_jax.ops import causal_attention
@@ -36,8 +37,9 @@ LOCAL, GLOBAL = 'local', 'transient-global'
 class LongT5Config(stack.T5StyleConfig):
   """The T5-style keys and those of the encoder's attention."""
 
-  mixer_flops = stack.attention_flops
-  mixer_bytes = stack.attention_bytes
+  mixer_flops = model_config.attention_flops
+  mixer_bytes = model_config.attention_bytes
+  shares_arrays = True
 
   attention: str
   local_radius: int
@@ -48,7 +50,7 @@ class LongT5Config(stack.T5StyleConfig):
     check_choice('model.attention', self.attention, (LOCAL, GLOBAL))
 
   def check_mask(self, mask, what='input_mask'):
-    """Raises an InputError unless tokens come first; see `models.check_mask`.
+    """Raises an InputError unless tokens come first.
 
     A traced mask has no values and is not checked.
     """

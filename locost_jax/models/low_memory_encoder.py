@@ -33,24 +33,13 @@ CPU_PIECE = 2048
 PIECE = 16384
 
 
-def comes_in_parts(model):
-  """Whether the model's encoder has a mixer with inward, mix and outward."""
-  return hasattr(getattr(model, 'make_mixer', None), 'mix')
-
-
 def make_layer(model):
   """The encoder layer of a model that comes in parts, unbound."""
   return encoder_lib.EncoderLayer(model.config, model.make_mixer, model.dtype)
 
 
 def kernel_bytes(model, length, dtype=jnp.float32):
-  """Bytes of the result of `kernels`; 0 for a model without them.
-
-  Args:
-    length: L of the inputs.
-  """
-  if not comes_in_parts(model):
-    return 0
+  """Bytes of the result of `kernels`; 0 for a model without them."""
   return model.config.num_layers * model.config.kernel_bytes(length, dtype)
 
 
@@ -92,7 +81,7 @@ def encoder_bytes(model, batch, length):
   wide = batch * length * D * model.dtype.itemsize
   mixer = config.mixer_bytes(batch, length)
   hidden = 4 * batch * (3 * F + 4 * D)  # of a token
-  if not comes_in_parts(model):
+  if not model.config.comes_in_parts:
     return 8 * wide + length * hidden + mixer
   layer = 4 * parameters.count(_layer_shapes(model))
   piece = _piece_length(batch, length) * hidden
@@ -120,9 +109,12 @@ def encode(model, params, inputs, input_mask=None, kernels=None):
     {'states': [B, L, D], 'mask': bool [B, L]}.
   """
   # Documents split over devices already run in pieces.
-  if mesh_lib.axis_size(mesh_lib.SEQUENCE) > 1 or not comes_in_parts(model):
+  if (
+      mesh_lib.axis_size(mesh_lib.SEQUENCE) > 1
+      or not model.config.comes_in_parts
+  ):
     return model.apply({'params': params}, inputs, input_mask, method='encode')
-  h, mask = _embed(model, params, inputs, input_mask)
+  h, mask = embed(model, params, inputs, input_mask)
 
   def run(index, h):
     spectrum = kernels is not None and functools.partial(
@@ -131,13 +123,13 @@ def encode(model, params, inputs, input_mask=None, kernels=None):
     return _layer(model, params, index, h, mask, spectrum)
 
   h = jax.lax.fori_loop(0, model.config.num_layers, run, h)
-  return choose(model, params, _finish(model, params, h, mask), inputs)
+  return choose(model, params, finish(model, params, h, mask), inputs)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def embed(model, params, inputs, input_mask=None):
   """The first part of `encode`: -> h [B, L, D], mask [B, L]."""
-  return _embed(model, params, inputs, input_mask)
+  return model.apply({'params': params}, inputs, input_mask, method='embed')
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=3)
@@ -162,7 +154,10 @@ def encoder_layer(model, params, index, h, mask, kernels_of_layer=None):
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
 def finish(model, params, h, mask):
   """The last part of `encode`; h's memory is taken for the states."""
-  return _finish(model, params, h, mask)
+  norm = stack.make_norm(model.config, model.dtype)
+  variables = {'params': params['encoder']['norm']}
+  states = _over_pieces(lambda part, _: norm.apply(variables, part), h)
+  return {'states': states, 'mask': mask}
 
 
 def choose(model, params, memory, inputs):
@@ -173,7 +168,7 @@ def choose(model, params, memory, inputs):
     inputs: [B, L] token ids.
   """
   memory = copy_head.with_tokens(model.config, memory, inputs)
-  if not hasattr(model, 'kept'):
+  if model.config.select == 'none':
     return memory
   # Only the mask comes out of jit: it would copy the states.
   return memory | {'mask': _choose(model, params, memory, inputs)}
@@ -182,10 +177,6 @@ def choose(model, params, memory, inputs):
 @functools.partial(jax.jit, static_argnums=0)
 def _choose(model, params, memory, inputs):
   return model.apply({'params': params}, memory, inputs, method='kept')
-
-
-def _embed(model, params, inputs, input_mask):
-  return model.apply({'params': params}, inputs, input_mask, method='embed')
 
 
 def _layer(model, params, index, h, mask, spectrum):
@@ -205,13 +196,6 @@ def _layer(model, params, index, h, mask, spectrum):
   return _over_pieces(
       lambda part, take: run(part, take(y, 2), method='outward'), h
   )
-
-
-def _finish(model, params, h, mask):
-  norm = stack.make_norm(model.config, model.dtype)
-  variables = {'params': params['encoder']['norm']}
-  states = _over_pieces(lambda part, _: norm.apply(variables, part), h)
-  return {'states': states, 'mask': mask}
 
 
 def _stacked_spectrum(kernels, index, start, count):

@@ -37,8 +37,7 @@ from locost_jax.ops import mesh as mesh_lib
 class PageSumConfig(bart_layers.BartConfig):
   """BART's keys, and how pages are decoded; see the top of this module."""
 
-  # See `models.page_forms`.
-  PAGE_FORMS = ('spatial', 'discourse', 'document')
+  page_forms = ('spatial', 'discourse', 'document')
 
   decoding: str = 'pages'
   padding: str = 'tokens'
@@ -93,11 +92,6 @@ class PageSum(bart.Bart):
     read = functools.partial(super().encode, deterministic=deterministic)
     return mesh_lib.by_page(read, *jax.tree.map(as_pages, (inputs, input_mask)))
 
-  def states(self, inputs, targets_in, input_mask=None, deterministic=True):
-    """The arguments of `predict`: mixed states [B, T, D] and the source."""
-    memory = self.encode(inputs, input_mask, deterministic)
-    return self.decoder_states(memory, targets_in, deterministic)
-
   def decoder_states(self, memory, targets_in, deterministic=True):
     """memory of `encode`, targets_in [B, T] -> see `states`."""
     h = self.mix(*self.read(memory, targets_in, deterministic))
@@ -114,7 +108,7 @@ class PageSum(bart.Bart):
   def cross_mass(self, memory, targets_in, segments, num_segments):
     """A page's mass times its weight; segments [B, P, L], or [B, L].
 
-    Arguments and result as in `encoder_decoder.EncoderDecoder.cross_mass`;
+    Arguments and result as in `encoder_decoder.Model.cross_mass`;
     segments do not decrease within a page, in `global` decoding nowhere.
     """
     sources = self.sources({**memory, 'segments': as_pages(segments)})
@@ -174,7 +168,7 @@ class PageSum(bart.Bart):
     return self.with_source(shared | {'mask': memory['mask']}, per_row, memory)
 
   def step(self, tokens, shared, per_row, ancestors=None):
-    """`encoder_decoder.EncoderDecoder.step`; pages share the ancestors."""
+    """`encoder_decoder.Model.step`; pages share the ancestors."""
     B, P, _ = shared['mask'].shape
     has_tokens = jnp.repeat(shared['mask'].any(-1), tokens.size // B, axis=0)
     shared = dict(shared, mask=mesh_lib.split_pages(shared['mask']))

@@ -1,8 +1,9 @@
-"""The selector of SimCAS (section 3.3): which tokens the decoder reads.
+"""The selector of SimCAS (section 3.3), and the models that have one.
 
-Chunk by chunk, an actor selects or skips each token. It sees the token and the
-selector's state g, the mean of g_0 (of the chunks' start marks) and of all
-tokens selected before:
+Chunk by chunk, an actor selects or skips each token, and the decoder reads the
+selected ones. The actor sees the token and the selector's state g, the mean of
+g_0 (of the chunks' start marks, or of all tokens where chunks have no marks)
+and of all tokens selected before:
 
   g_c = (g_0 + sum of selected) / (1 + number of selected)
   actor, critic:  W_out tanh(W_hidden tanh(W_token x + W_state g_c))
@@ -13,10 +14,14 @@ the critic, whose output is the value, is needed in training only. The selector
 learns from rewards (`training.ppo`): no gradient flows from its choices to the
 states.
 
-Axes: B documents, C chunks, J tokens of a chunk (without its start mark), D
-d_model.
+`SelectingModel` puts a selector between the encoder and the decoder of any
+model, in front of it among the bases of a class.
+
+Axes: B documents, C chunks, L tokens of a chunk, J tokens of a chunk (without
+its start mark), T target length, D d_model.
 """
 
+import dataclasses
 import math
 from typing import Any, NamedTuple
 
@@ -24,7 +29,11 @@ from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
+from locost_jax.errors import check_choice
+from locost_jax.models import attention_mass
+from locost_jax.models import chunk_memory
 from locost_jax.models import layers
+from locost_jax.models import model_config
 from locost_jax.ops import chunks
 from locost_jax.ops import mesh as mesh_lib
 
@@ -109,10 +118,14 @@ class Judge(nn.Module):
 
 
 class Selector(nn.Module):
-  """The actor and the critic, and how they go over a document."""
+  """The actor and the critic, and how they go over a document.
+
+  marks: 1 if chunks begin with a start mark, which is not selected; else 0.
+  """
 
   d_model: int
   dtype: jnp.dtype
+  marks: int = 1
 
   def setup(self):
     self.actor = Judge(2, 0.01, self.d_model, self.dtype)
@@ -132,20 +145,20 @@ class Selector(nn.Module):
     Returns:
       A Selection.
     """
-    states = jax.lax.stop_gradient(states)
-    is_token, is_chunk = mask[:, :, 1:], mask.any(-1)
-    is_single = is_chunk.sum(1) == 1
+    states, marks = jax.lax.stop_gradient(states), self.marks
+    is_token = mask[:, :, marks:]
+    is_single = mask.any(-1).sum(1) == 1
     actor = self.actor.clone(parent=None)
     params = {'params': self.actor.variables['params']}
     projected = None
     if is_projected_at_once(states):
-      projected = self.actor.project(states[:, :, 1:])
+      projected = self.actor.project(states[:, :, marks:])
     precise = jnp.promote_types(states.dtype, jnp.float32)
 
     def step(carry, c):
       total, count = carry
       take = lambda array: jax.lax.dynamic_index_in_dim(array, c, 1, False)
-      x = take(states)[:, 1:]
+      x = take(states)[:, marks:]
       g = (total / count[:, None]).astype(x.dtype)
       if projected is None:
         logits = actor.apply(params, x, g)
@@ -161,10 +174,25 @@ class Selector(nn.Module):
       total = total + added.astype(precise)
       return (total, count + chosen.sum(-1)), Selection(chosen, g, logits)
 
-    first = chunks.mean(states[:, :, 0], is_chunk).astype(precise)
+    first = self.first(states, mask).astype(precise)
     start = first, jnp.ones(len(first), precise)
     _, found = jax.lax.scan(step, start, jnp.arange(states.shape[1]))
     return jax.tree.map(lambda array: array.swapaxes(0, 1), found)
+
+  def first(self, states, mask):
+    """g_0 [B, D]; arguments as in `select`."""
+    if self.marks:
+      return chunks.mean(states[:, :, 0], mask.any(-1))
+    precise = jnp.promote_types(states.dtype, jnp.float32)
+    B, D = len(states), states.shape[-1]
+    states, mask = states.reshape(B, -1, D), mask.reshape(B, -1)
+    total = jnp.einsum(
+        'bld,bl->bd',
+        states,
+        mask.astype(states.dtype),
+        preferred_element_type=precise,
+    )
+    return total / jnp.maximum(mask.sum(1), 1)[:, None]
 
   def judge(self, x, state):
     """The actor's logits and the critic's values.
@@ -275,3 +303,161 @@ def uniform(seeds, num_chunks, length):
   return jax.vmap(over_chunks, (0, None, None))(
       seeds, jnp.arange(num_chunks), jnp.arange(length)
   )
+
+
+@dataclasses.dataclass(frozen=True)
+class SelectingConfig(model_config.ModelConfig):
+  """The keys of a model with a selector; `simcas` explains them."""
+
+  select: str = dataclasses.field(default='ppo', kw_only=True)
+  selection: str = dataclasses.field(default='sample', kw_only=True)
+  limit: int = dataclasses.field(default=2048, kw_only=True)
+
+  is_compacted = True
+
+  def __post_init__(self):
+    super().__post_init__()
+    check_choice('model.select', self.select, ('ppo', 'first_k', 'none'))
+    check_choice('model.selection', self.selection, ('sample', 'argmax'))
+
+  def seen(self, pages, length):
+    """Returns (chunks, tokens of each) that the selector sees."""
+    raise NotImplementedError(f'{type(self).__name__} lacks seen')
+
+  def further_flops(self, batch, pages, length):
+    """Operations of the actor in a step that does not train it."""
+    D, (C, J) = self.d_model, self.seen(pages, length)
+    of_token = 2.0 * (D * 2 * D + 2 * D * 2 * D + 2 * D * 2)
+    of_chunk = J * of_token + 2.0 * D * 2 * D
+    return {'selector': (self.select == 'ppo') * batch * C * of_chunk}
+
+
+class SelectingModel(nn.Module):
+  """A model whose decoder reads a part of the encoder's states.
+
+  In front of an encoder-decoder among the bases. A model defines `chunk_states`
+  and `memory`.
+  """
+
+  MARKS = 1  # see `Selector`
+
+  # See `generation.generate`.
+  compact_memory = staticmethod(chunk_memory.compact)
+
+  def setup(self):
+    super().setup()
+    self.selector = Selector(self.config.d_model, self.dtype, self.MARKS)
+
+  def encode(self, inputs, input_mask=None, deterministic=True, seeds=None):
+    """Reads documents and selects what the decoder reads.
+
+    Args:
+      inputs: token ids, as the model reads them.
+      input_mask: of the same shape, true at tokens; None: where inputs are not
+        pad_id.
+      seeds: uint32 [B], of sampling; None: computed from each document's
+        tokens.
+
+    Returns:
+      The model's memory, whose mask is true at what the decoder reads.
+
+    Raises:
+      InputError: see `chunk_states`.
+    """
+    states, mask, seeds = self.chunk_states(
+        inputs, input_mask, deterministic, seeds
+    )
+    if self.is_initializing():
+      self.selector.judge(states[:, :, self.MARKS :], states[:, :, 0])
+    actions = self.choose(states, mask, seeds)
+    return self.memory(inputs, states, mask, actions)
+
+  def choose(self, states, mask, seeds):
+    """Which tokens the decoder reads: bool [B, C, J].
+
+    Args:
+      states, mask, seeds: of `chunk_states`.
+    """
+    is_token = mask[:, :, self.MARKS :]
+    if self.config.select == 'none':
+      return is_token
+    if self.config.select == 'first_k':
+      number = jnp.cumsum(is_token.reshape(len(mask), -1), axis=1)
+      return is_token & (number <= self.config.limit).reshape(is_token.shape)
+    uniform = self.drawn(seeds, mask)
+    return self.selector.select(states, mask, uniform).actions
+
+  def drawn(self, seeds, mask):
+    """The selector's random numbers [B, C, J]; None: it needs none."""
+    if self.config.selection == 'argmax':
+      return None
+    return uniform(seeds, mask.shape[1], mask.shape[2] - self.MARKS)
+
+  def rollout(
+      self,
+      inputs,
+      input_mask=None,
+      deterministic=True,
+      seeds=None,
+      actions=None,
+  ):
+    """`encode`, always with the selector, and its choices.
+
+    Args:
+      actions: see `Selector.select`.
+
+    Returns:
+      (memory, Rollout).
+    """
+    states, mask, seeds = self.chunk_states(
+        inputs, input_mask, deterministic, seeds
+    )
+    found = self.selector.select(states, mask, self.drawn(seeds, mask), actions)
+    x = jax.lax.stop_gradient(states[:, :, self.MARKS :])
+    return self.memory(inputs, states, mask, found.actions), Rollout(
+        x,
+        mask[:, :, self.MARKS :],
+        found.state,
+        found.actions,
+        *self.judge(x, found.state, found.actions),
+    )
+
+  def judge(self, observations, state, actions):
+    """Evaluates given choices with the selector, at given states.
+
+    Args:
+      observations, state, actions: of a Rollout, or parts of it.
+
+    Returns:
+      log_probs, entropies and values, float32 like `actions`.
+    """
+    logits, values = self.selector.judge(observations, state)
+    return *of_actions(logits, actions), values
+
+  def states(
+      self,
+      inputs,
+      targets_in,
+      input_mask=None,
+      deterministic=True,
+      seeds=None,
+  ):
+    """The arguments of `predict`: states [B, T, D] and the source."""
+    memory = self.encode(inputs, input_mask, deterministic, seeds)
+    return self.decoder_states(memory, targets_in, deterministic)
+
+  def attention(self, memory, targets_in, written):
+    """Where the decoder looks, averaged over layers, heads and targets.
+
+    Args:
+      targets_in: [B, T].
+      written: bool [B, T], the targets that count.
+
+    Returns:
+      float32 [B, C, L], like the memory's mask; the sum per document is 1.
+    """
+    shape = memory['mask'].shape
+    slots = jnp.arange(math.prod(shape[1:]))
+    segments = jnp.broadcast_to(slots, (shape[0], slots.size))
+    mass = self.cross_mass(memory, targets_in, segments, slots.size)
+    return attention_mass.mean_over_targets(mass, written).reshape(shape)

@@ -1,4 +1,7 @@
-"""The T5 token mixer: every token attends to every other.
+"""T5, v1.0 and v1.1: in the encoder every token attends to every other.
+
+  v1.0  feed_forward 'relu', tie_embeddings
+  v1.1  feed_forward 'gated-gelu', a separate output layer (Shazeer 2020)
 
   score(t, s) = q_t . k_s + b(s - t),   b from bidirectional buckets
 
@@ -9,6 +12,7 @@ pieces, whose scores the backward pass recomputes.
 Axes: B batch, L length, D width, H heads, K head width.
 """
 
+import dataclasses
 import functools
 
 from flax import linen as nn
@@ -16,9 +20,23 @@ import jax
 import jax.numpy as jnp
 
 from locost_jax.models import attention
+from locost_jax.models import model_config
 from locost_jax.models import stack
 from locost_jax.ops import causal_attention
 from locost_jax.ops import long_attention
+
+
+@dataclasses.dataclass(frozen=True)
+class T5Config(stack.T5StyleConfig):
+  """No keys but those of every T5-style model."""
+
+  mixer_flops = model_config.attention_flops
+  mixer_bytes = model_config.attention_bytes
+  shares_arrays = True
+
+  def keys_seen(self, length):
+    """Returns how many keys a query of the encoder attends to."""
+    return length
 
 
 def relative_bias(config, stddev=None):

@@ -33,10 +33,8 @@ import jax.numpy as jnp
 
 from locost_jax.errors import check_choice
 from locost_jax.errors import InputError
-from locost_jax.models import attention_mass
 from locost_jax.models import bart
 from locost_jax.models import bart_layers
-from locost_jax.models import chunk_memory
 from locost_jax.models import copy_head
 from locost_jax.models import selector as selector_lib
 from locost_jax.models import stack
@@ -46,44 +44,31 @@ from locost_jax.ops import tokenwise
 
 
 @dataclasses.dataclass(frozen=True)
-class SimCASConfig(bart_layers.BartConfig):
+class SimCASConfig(selector_lib.SelectingConfig, bart_layers.BartConfig):
   """BART's keys, and those at the top of this module."""
-
-  # See `models.page_forms`.
-  PAGE_FORMS = ('chunks', 'sentence_chunks')
 
   chunk: str = 'many'
   align: str = 'shift'
-  select: str = 'ppo'
-  selection: str = 'sample'
-  limit: int = 2048
   padding: str = 'release'
 
   def __post_init__(self):
     super().__post_init__()
     check_choice('model.chunk', self.chunk, ('many', 'one'))
     check_choice('model.align', self.align, ('shift', 'mean', 'none'))
-    check_choice('model.select', self.select, ('ppo', 'first_k', 'none'))
-    check_choice('model.selection', self.selection, ('sample', 'argmax'))
     check_choice('model.padding', self.padding, ('tokens', 'release'))
+
+  @property
+  def page_forms(self):
+    """See `ModelConfig`."""
+    return () if self.chunk == 'one' else ('chunks', 'sentence_chunks')
 
   def decoder_rows(self, pages, length):
     """Returns (rows, tokens of each) that the decoder reads of a document."""
     return 1, pages * length
 
-  def selector_flops(self, batch, pages, length):
-    """Operations of the actor in a step that does not train it.
-
-    Args:
-      batch: B, documents.
-      pages: C of each.
-      length: L of a chunk.
-    """
-    if self.select != 'ppo':
-      return 0.0
-    wide, D = 2 * self.d_model, self.d_model
-    of_token = 2.0 * (D * wide + wide * wide + wide * 2)
-    return batch * pages * ((length - 1) * of_token + 2.0 * D * wide)
+  def seen(self, pages, length):
+    """Returns (chunks, tokens of each) that the selector sees."""
+    return pages, length - 1
 
 
 class EncoderLayer(bart_layers.EncoderLayer):
@@ -156,7 +141,7 @@ class Encoder(bart.Encoder):
     return self.layers(start, mask, deterministic, in_pieces)[0][0]
 
 
-class SimCAS(bart.Bart):
+class SimCAS(selector_lib.SelectingModel, bart.Bart):
   """The model: encode, decode, cache, step, of chunks.
 
   The memory is {'states': [B, C, L, D], 'mask': bool [B, C, L]}: g_0 is at [0,
@@ -167,40 +152,21 @@ class SimCAS(bart.Bart):
 
   ENCODER = Encoder
 
-  # See `generation.generate`: models without it decode their whole memory.
-  compact_memory = staticmethod(chunk_memory.compact_to_bucket)
-
-  def setup(self):
-    super().setup()
-    self.selector = selector_lib.Selector(self.config.d_model, self.dtype)
-
-  def encode(self, inputs, input_mask=None, deterministic=True, seeds=None):
-    """Reads documents and selects what the decoder reads.
+  def chunk_states(
+      self, inputs, input_mask=None, deterministic=True, seeds=None
+  ):
+    """`encode` up to the choice.
 
     Args:
       inputs: [B, C, L] token ids, or [B, L].
-      input_mask: of the same shape, true at tokens; None: where inputs are not
-        pad_id.
-      seeds: uint32 [B], of sampling; None: computed from each document's
-        tokens.
 
     Returns:
-      {'states': [B, C, L, D], 'mask': bool [B, C, L]}.
+      states [B, C, L, D], mask bool [B, C, L], seeds [B].
 
     Raises:
       InputError: a chunk has more tokens than there are positions, C is not 1
         with chunk='one', or `sequence` does not divide C.
     """
-    states, mask, seeds = self.chunk_states(
-        inputs, input_mask, deterministic, seeds
-    )
-    actions = self.choose(states, mask, seeds)
-    return self.memory(inputs, states, mask, actions)
-
-  def chunk_states(
-      self, inputs, input_mask=None, deterministic=True, seeds=None
-  ):
-    """`encode` up to the choice: states [B, C, L, D], mask, seeds [B]."""
     if inputs.ndim == 2:
       inputs, input_mask = jax.tree.map(
           lambda x: x[:, None], (inputs, input_mask)
@@ -218,32 +184,12 @@ class SimCAS(bart.Bart):
     if seeds is None:
       seeds = selector_lib.document_seeds(inputs, mask)
     h = self.encoder.embed(self.vectors(inputs))
-    states = self.encoder(h, mask, deterministic)
-    if self.is_initializing():
-      self.selector.judge(states[:, :, 1:], states[:, :, 0])
-    return states, mask, seeds
-
-  def choose(self, states, mask, seeds):
-    """Which tokens the decoder reads: bool [B, C, J]; see `encode`."""
-    B, C, L = mask.shape
-    is_token = mask[:, :, 1:]
-    if self.config.select == 'none':
-      return is_token
-    if self.config.select == 'first_k':
-      number = jnp.cumsum(is_token.reshape(B, -1), axis=1)
-      return is_token & (number <= self.config.limit).reshape(is_token.shape)
-    return self.selector.select(states, mask, self.drawn(seeds, C, L)).actions
-
-  def drawn(self, seeds, C, L):
-    """The selector's random numbers; None: it needs none."""
-    if self.config.selection == 'argmax':
-      return None
-    return selector_lib.uniform(seeds, C, L - 1)
+    return self.encoder(h, mask, deterministic), mask, seeds
 
   def memory(self, inputs, states, mask, actions):
     """Memory of `encode`: states [B, C, L, D], actions bool [B, C, J]."""
     is_chunk = mask.any(-1)
-    first = chunks.mean(states[:, :, 0], is_chunk)
+    first = self.selector.first(states, mask)
     is_read = jnp.pad(actions, ((0, 0), (0, 0), (1, 0)))
     memory = {
         'states': states.at[:, 0, 0].set(first),
@@ -258,64 +204,6 @@ class SimCAS(bart.Bart):
       return None
     is_text = memory['tokens'] != self.config.pad_id
     return super().source(memory | {'mask': memory['mask'] & is_text})
-
-  def rollout(
-      self,
-      inputs,
-      input_mask=None,
-      deterministic=True,
-      seeds=None,
-      actions=None,
-  ):
-    """`encode`, always with the selector, and its choices.
-
-    Args:
-      actions: see `Selector.select`.
-
-    Returns:
-      (memory, selector.Rollout).
-    """
-    states, mask, seeds = self.chunk_states(
-        inputs, input_mask, deterministic, seeds
-    )
-    uniform = self.drawn(seeds, *mask.shape[1:])
-    found = self.selector.select(states, mask, uniform, actions)
-    x = jax.lax.stop_gradient(states[:, :, 1:])
-    log_probs, entropies, values = self.judge(x, found.state, found.actions)
-    memory = self.memory(inputs, states, mask, found.actions)
-    return memory, selector_lib.Rollout(
-        x,
-        mask[:, :, 1:],
-        found.state,
-        found.actions,
-        log_probs,
-        entropies,
-        values,
-    )
-
-  def judge(self, observations, state, actions):
-    """Evaluates given choices with the selector, at given states.
-
-    Args:
-      observations, state, actions: of a Rollout, or parts of it.
-
-    Returns:
-      log_probs, entropies and values, float32 like `actions`.
-    """
-    logits, values = self.selector.judge(observations, state)
-    return *selector_lib.of_actions(logits, actions), values
-
-  def states(
-      self,
-      inputs,
-      targets_in,
-      input_mask=None,
-      deterministic=True,
-      seeds=None,
-  ):
-    """The arguments of `predict`: states [B, T, D] and the source."""
-    memory = self.encode(inputs, input_mask, deterministic, seeds)
-    return self.decoder_states(memory, targets_in, deterministic)
 
   def decoder_states(self, memory, targets_in, deterministic=True):
     """memory of `encode`, targets_in [B, T] -> see `states`."""
@@ -332,22 +220,6 @@ class SimCAS(bart.Bart):
     return super().cross_mass(
         stack.in_line(memory), targets_in, segments, num_segments
     )
-
-  def attention(self, memory, targets_in, written):
-    """Where the decoder looks, averaged over layers, heads and targets.
-
-    Args:
-      targets_in: [B, T].
-      written: bool [B, T], the targets that count.
-
-    Returns:
-      float32 [B, C, L], like the memory's mask; the sum per document is 1.
-    """
-    shape = memory['mask'].shape
-    slots = jnp.arange(shape[1] * shape[2])
-    segments = jnp.broadcast_to(slots, (shape[0], slots.size))
-    mass = self.cross_mass(memory, targets_in, segments, slots.size)
-    return attention_mass.mean_over_targets(mass, written).reshape(shape)
 
   def init_cache(self, memory, max_length):
     """(shared, per_row) of `stack.init_cache`."""

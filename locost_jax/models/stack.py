@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from locost_jax.errors import InputError
 from locost_jax.models import attention
 from locost_jax.models import layers
+from locost_jax.models import model_config
 from locost_jax.ops import long_attention
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.ops import tokenwise
@@ -18,31 +19,18 @@ AUTO_BYTES = 1 << 30
 
 
 @dataclasses.dataclass(frozen=True)
-class T5StyleConfig:
-  """The keys of every T5-style model, and what its mixer brings.
+class T5StyleConfig(model_config.ModelConfig):
+  """The keys of every T5-style model.
 
-  configs/default.py explains each key. A model's own config extends this one
-  and defines the methods below for its token mixer, per layer. Other modules
-  know only these and the mixer's module (see `encoder`).
+  A model's own config extends this one and defines keys_seen, mixer_flops and
+  mixer_bytes for its token mixer, per layer (see `encoder`).
   """
 
-  vocab_size: int
-  d_model: int
-  d_ff: int
   d_kv: int
-  num_heads: int
-  num_layers: int
-  num_decoder_layers: int
-  feed_forward: str
-  dropout_rate: float
   tie_embeddings: bool
   relative_attention_num_buckets: int
   relative_attention_max_distance: int
   layer_norm_epsilon: float
-  # See `copy_head`.
-  copy: bool = dataclasses.field(default=False, kw_only=True)
-  copy_dim: int = dataclasses.field(default=64, kw_only=True)
-  copy_ngram: int = dataclasses.field(default=0, kw_only=True)
 
   FEED_FORWARDS = ('gated-gelu', 'relu')
   # A bidirectional encoder gives each sign half of the buckets, and half of
@@ -70,54 +58,10 @@ class T5StyleConfig:
     """H of the decoder."""
     return self.num_heads
 
-  def decoder_rows(self, pages, length):
-    """(rows of the decoder, tokens that each reads) of a document.
-
-    Args:
-      pages: P of it; 1 where models read none.
-      length: L of a page.
-    """
-    return pages, length
-
-  def check_mask(self, mask, what='input_mask'):
-    """Raises an InputError for a mask that the mixer cannot read; here none."""
-
-  def keys_seen(self, length):
-    """Keys that a query attends to; 0 without attention."""
-    raise NotImplementedError(f'{type(self).__name__} lacks keys_seen')
-
-  def mixer_flops(self, batch, length):
-    """Operations in a training step: {part: float}, see `flops`.
-
-    Args:
-      batch: B, documents.
-      length: L, input tokens of each.
-    """
-    raise NotImplementedError(f'{type(self).__name__} lacks mixer_flops')
-
-  def mixer_bytes(self, batch, length):
-    """Most bytes of temporary arrays in inference.
-
-    Arrays of the input's size, [B, L, D], do not count:
-    `low_memory_encoder.encoder_bytes` has them.
-    """
-    raise NotImplementedError(f'{type(self).__name__} lacks mixer_bytes')
-
-
-def attention_flops(config, batch, length):
-  """`mixer_flops` of self-attention: projections, scores, weighted values."""
-  HK = config.num_heads * config.d_kv
-  tokens = float(batch) * length
-  return {
-      'dense': 6 * tokens * 4 * config.d_model * HK,
-      'attention': 12 * tokens * config.keys_seen(length) * HK,
-  }
-
-
-def attention_bytes(config, batch, length):
-  """`mixer_bytes` of self-attention whose queries run in pieces."""
-  scores = 4 * batch * config.num_heads * length * config.keys_seen(length)
-  return 3 * min(scores, long_attention.PIECE_BYTES)
+  @property
+  def decoder_d_ff(self):
+    """d_ff of the decoder."""
+    return self.d_ff
 
 
 def lay_read(h):

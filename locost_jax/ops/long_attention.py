@@ -129,15 +129,10 @@ def in_pieces(
     B, T, H, _ = queries.shape
     S = keys.shape[1]
     size = piece or max(128, PIECE_BYTES // (4 * B * H * T) // 128 * 128)
+    own_key = mesh_lib.own_key(key, *mesh_lib.AXES)
     return _in_pieces(
-        min(S, size),
-        float(dropout_rate),
-        mesh_lib.length_axis(),
-        queries,
-        keys,
-        values,
-        mask,
-        mesh_lib.own_key(key, *mesh_lib.AXES),
+        (min(S, size), float(dropout_rate), mesh_lib.length_axis()),
+        (queries, keys, values, mask, own_key),
     )
 
   written = P(mesh_lib.ROWS, None, mesh_lib.TENSOR)
@@ -311,14 +306,16 @@ def dropout(dropout_rate, key, i, like):
   return kept / jnp.asarray(1 - dropout_rate, like.dtype)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _in_pieces(size, dropout_rate, along, queries, keys, values, mask, key):
-  arguments = queries, keys, values, mask, key
-  return _forward(size, dropout_rate, along, *arguments)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _in_pieces(form, arguments):
+  """form: (size, dropout_rate, along), arguments: those of `in_pieces`."""
+  return _forward(form, arguments)[0]
 
 
-def _forward(size, dropout_rate, along, queries, keys, values, mask, key):
+def _forward(form, arguments):
   """Returns the result and what the backward pass needs."""
+  size, dropout_rate, along = form
+  queries, keys, values, mask, key = arguments
   (B, T, H, _), S = queries.shape, keys.shape[1]
   precise = jnp.promote_types(queries.dtype, jnp.float32)
 
@@ -338,9 +335,9 @@ def _forward(size, dropout_rate, along, queries, keys, values, mask, key):
   return out, (queries, keys, values, mask, key, out, softmax.m, softmax.l)
 
 
-def _backward(size, dropout_rate, along, kept, d_out):
+def _backward(form, kept, d_out):
   """Gradients: d_scores = weights (d_weights - sum(d_out out))."""
-  del along  # m and l are those of all keys
+  size, dropout_rate, _ = form  # m and l are those of all keys
   queries, keys, values, mask, key, out, m, l = kept
   S, dtype = keys.shape[1], queries.dtype
   precise = m.dtype
@@ -380,7 +377,8 @@ def _backward(size, dropout_rate, along, kept, d_out):
           jnp.zeros_like(values),
       ),
   )
-  return d_queries.swapaxes(1, 2).astype(dtype), d_keys, d_values, None, None
+  d_queries = d_queries.swapaxes(1, 2).astype(dtype)
+  return ((d_queries, d_keys, d_values, None, None),)
 
 
 _in_pieces.defvjp(_forward, _backward)

@@ -248,8 +248,13 @@ class Setup:
 
 def with_vocabulary(model_config):
   """Returns config.model as a dict, with the smallest vocab_size instead of 0."""
-  size = model_config.vocab_size or models.pad_id(model_config) + 1
+  size = model_config.vocab_size or model_config.get('pad_id', 0) + 1
   return dict(model_config, vocab_size=size)
+
+
+def model_facts(config):
+  """Returns the `ModelConfig` of a run, made before its vocabulary is known."""
+  return models.make_config(with_vocabulary(config.model))
 
 
 def fill_vocab_size(config, vocabulary):

@@ -56,7 +56,7 @@ def check_all(setups, workdir):
     check_forced_tokens(setup.config, vocabulary)
   first = setups[0].config
   models.check_padding(
-      first.model,
+      assemble.model_facts(first),
       (vocabulary or to_be_trained).pad_id,
       f'config.data.vocabulary={first.data.vocabulary}',
   )
@@ -92,7 +92,6 @@ def check_evaluation_keys(setup):
   evaluate.check(config)
   sharding.check_batch_size(config.eval.batch_size, mesh, 'eval.batch_size')
   sharding.check_model(config.model, mesh, pages_of(config))
-  models.make_config(assemble.with_vocabulary(config.model))
   models.check_numerics(config.train.dtype, config.train.remat)
   check_reading(config)
   check_positions(config)
@@ -114,7 +113,7 @@ def check_forced_tokens(config, vocabulary):
 
 def pages_of(config):
   """Returns the argument `pages` of `sharding.check_model`."""
-  if not models.page_forms(config.model):
+  if not assemble.model_facts(config).page_forms:
     return 0
   return None if config.data.pages in CHUNKS else config.data.num_pages
 
@@ -122,7 +121,8 @@ def pages_of(config):
 def check_reading(config):
   """Raises an InputError if the model does not read this form of input."""
   name, data = config.model.name, config.data
-  forms = models.page_forms(config.model)
+  model = assemble.model_facts(config)
+  forms = model.page_forms
   if data.pages and not forms:
     raise InputError(
         f'config.data.pages={data.pages!r}: {name} reads a '
@@ -133,7 +133,7 @@ def check_reading(config):
         f'config.data.pages={data.pages!r}: {name} reads pages: expected '
         f'{" or ".join(map(repr, forms))}'
     )
-  if config.model.get('padding') == 'release' and not data.empty_page:
+  if model.padding == 'release' and not data.empty_page:
     raise InputError(
         "config.data.empty_page='': with model.padding='release' a page "
         'without tokens counts like any other, and its states would depend on '
@@ -143,7 +143,7 @@ def check_reading(config):
 
 def check_positions(config):
   """Raises an InputError for lengths above the model's positions."""
-  limit, data = models.max_positions(config.model), config.data
+  limit, data = assemble.model_facts(config).max_positions, config.data
   read = 'page_length' if data.pages else 'max_input_length'
   for key, length in (
       (f'data.{read}', data[read]),

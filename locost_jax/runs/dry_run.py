@@ -213,13 +213,13 @@ def _generation_programs(model, params, inputs, settings, seeds):
   Args:
     params, inputs, seeds: shapes on the mesh; seeds may be None.
   """
-  if not hasattr(model, 'compact_memory'):
-    write = generate.generate_in_one_program.trace(
+  if not model.config.is_compacted:
+    write = generate.read_and_write.trace(
         model, params, inputs, None, settings, seeds
     )
     yield write.lower().compile()
     return
-  traced = generate.encode.trace(model, params, inputs, None)
+  traced = generate.read.trace(model, params, inputs, None)
   read = traced.lower().compile()
   yield read
   memory = jax.tree.map(
@@ -229,7 +229,7 @@ def _generation_programs(model, params, inputs, settings, seeds):
       traced.out_info,
       read.output_shardings,
   )
-  write = generate.decode_memory.trace(model, params, memory, settings, seeds)
+  write = generate.write.trace(model, params, memory, settings, seeds)
   yield write.lower().compile()
 
 

@@ -127,7 +127,7 @@ def _measure_task(records, setups, initial, metrics):
   setup, config = records.setup, records.setup.config
   total = len(records.cache)
   documents = min(config.eval.examples or total, total)
-  selection = predictions.selection_of(setup.model.config)
+  selection = predictions.selection_of(setup.config.model)
   collective.log(
       f'measuring on {records.task}, {records.name}, '
       + count_documents(documents, total)

@@ -8,7 +8,6 @@ import os
 
 import numpy as np
 
-from locost_jax import models
 from locost_jax.errors import InputError
 from locost_jax.summarizing import pretrained
 
@@ -74,7 +73,7 @@ def _make_tokens(config):
   """Returns random documents [B, L] and targets [B, T], no special tokens."""
   rng = np.random.default_rng(0)
   B, L, T = _SHAPE
-  most = models.max_positions(config) or L
+  most = config.max_positions or L
   draw = lambda length: rng.integers(
       min(_FIRST, config.vocab_size - 1), config.vocab_size, (B, length)
   ).astype(np.int32)

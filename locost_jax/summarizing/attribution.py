@@ -129,7 +129,7 @@ def token_pages(summarizer, pages, tokens, memory=None):
     float32 [len(tokens), pages], rows sum to 1; None where the model weighs no
     pages.
   """
-  if not getattr(summarizer.config, 'weighs_pages', False):
+  if not summarizer.config.weighs_pages:
     return None
   if memory is None:
     memory = read_again(summarizer, pages)
@@ -249,7 +249,7 @@ def _selection(summarizer, pages, places, owners, tokens, is_text, memory):
     tokens: ids of the summary.
     is_text: bool [len(tokens)], false at marks.
   """
-  if not selected_tokens.selects(summarizer.config):
+  if summarizer.config.select == 'none':
     return None
   columns, number = selected_tokens.columns(summarizer, pages)
   cuts = np.cumsum([len(page) for page in pages])[:-1]

@@ -44,8 +44,7 @@ def needed_bytes(model, params, batch, shape, settings):
   attended = texts * length
   if seen >= long_attention.ABSORBED:
     # A compact memory may be short enough for keys and values.
-    is_compact = hasattr(model, 'compact_memory')
-    attended = batch * long_attention.ABSORBED * is_compact
+    attended = batch * long_attention.ABSORBED * c.is_compacted
   cross = 2 * c.num_decoder_layers * attended * width
   states = texts * length * c.d_model
   if c.copy:

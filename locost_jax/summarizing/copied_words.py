@@ -63,7 +63,7 @@ def trace(summarizer, memory, targets_in, tokens, places):
   Returns:
     Traced; None if the model has no copy head.
   """
-  if not getattr(summarizer.config, 'copy', False):
+  if not summarizer.config.copy:
     return None
   targets = np.zeros_like(targets_in)
   targets[0, : len(tokens)] = tokens

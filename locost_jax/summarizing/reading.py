@@ -1,7 +1,7 @@
 """How a model reads a document: its tokens and their places in the text.
 
 Most models read a document as one sequence. For a model that reads pages
-(`models.page_forms`), `data.pages` cuts the document as in training; pages
+(`page_forms`), `data.pages` cuts the document as in training; pages
 without tokens and without weight are left out.
 
 A model that reads chunks gets as many chunks as the document fills.
@@ -61,14 +61,14 @@ def choose_pages(config, stored, given):
   """
   given = {key: value for key, value in given.items() if value is not None}
   _check_given(given)
-  forms = models.page_forms(config)
+  forms = config.page_forms
   if not forms:
     for key, value in given.items():
       raise InputError(f'{key}={value!r}: this model reads no pages')
     return None
-  most = models.max_positions(config) or texts.LONGEST_PAGE
+  most = config.max_positions or texts.LONGEST_PAGE
   # padding='release': an empty page holds a full stop, as in PageSum's release.
-  empty_page = '.' if getattr(config, 'padding', '') == 'release' else ''
+  empty_page = '.' if config.padding == 'release' else ''
   chosen = texts.Pages(
       pages=texts.Pages.pages if texts.Pages.pages in forms else forms[0],
       page_length=min(texts.LONGEST_PAGE, most),
@@ -283,9 +283,9 @@ def padded_length(config, length, least=1):
   With the release's convolution, whose results depend on the length, inputs are
   not padded. Inputs shorter than `least` are padded like inputs of this length.
   """
-  if getattr(config, 'convolution', 'exact') != 'exact':
+  if config.convolution != 'exact':
     return length
-  most = models.max_positions(config)
+  most = config.max_positions
   padded = bucket_length(max(length, least))
   return padded if most is None else min(padded, most)
 

@@ -32,11 +32,6 @@ class Selection(NamedTuple):
   passages: Any  # int [columns], the passage that each begins in
 
 
-def selects(config):
-  """Whether the memory's mask marks the tokens that a selector chose."""
-  return getattr(config, 'select', 'none') != 'none'
-
-
 def is_text(summarizer, pages):
   """Returns which ids of a document are tokens of its text.
 

@@ -277,7 +277,7 @@ def _generate(summarizer, batch, shape, options, progress):
   def look(memory):
     if options.keep_memory:
       kept.update(memory)
-    if selected_tokens.selects(summarizer.config):
+    if summarizer.config.select != 'none':
       masks.extend(np.asarray(memory['mask']))
 
   try:

@@ -14,7 +14,6 @@ count the tokens that are written; here `max_length` and `min_length` count the
 start token too, as in transformers.
 """
 
-from locost_jax import models
 from locost_jax.config import decode_settings
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
@@ -101,7 +100,7 @@ class SummarizationPipeline:
       return []
     limit = None
     if truncation and not self.summarizer.pages:
-      limit = models.max_positions(self.summarizer.config)
+      limit = self.summarizer.config.max_positions
     usual = decode_settings.method_of(self.summarizer.settings)
     options = {'batch_size': self.batch_size, **_translate(options, usual)}
     summaries = self.summarizer.summarize(

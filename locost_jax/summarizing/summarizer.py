@@ -106,13 +106,8 @@ class Summarizer:
     selects, at the selected ones.
     """
     inputs, input_mask = self._check(inputs, input_mask)
-    return generate.encode_in_steps(
-        self.model,
-        self.params,
-        inputs,
-        input_mask,
-        self._kernels.get(inputs.shape[-1]),
-    )
+    steps = generate.Steps(self._kernels.get(inputs.shape[-1]))
+    return generate.encode(self.model, self.params, inputs, input_mask, steps)
 
   def logits(
       self,
@@ -146,8 +141,7 @@ class Summarizer:
         pad.
       seed: of sampling. What is drawn depends on it and on the document only.
       settings: what `options` change; None: plain greedy search.
-      progress, on_encoded: None, or called as in
-        `generate.generate_in_steps`.
+      progress, on_encoded: None, or called as in `generate.Steps`.
       **options: options of `decode_settings.Settings`: max_length=512,
         num_beams=1, min_length=0, temperature, top_p and so on. Any of
         temperature, top_k and top_p asks for sampling.
@@ -179,16 +173,15 @@ class Summarizer:
     length = inputs.shape[-1]
     padding = [(0, 0)] * inputs.ndim
     padding[-1] = 0, reading.padded_length(self.config, length) - length
-    tokens, _ = generate.generate_in_steps(
+    kernels = self._kernels.get(length + padding[-1][1])
+    tokens, _ = generate.generate(
         self.model,
         self.params,
         np.pad(inputs, padding, constant_values=settings.pad_id),
         np.pad(input_mask, padding),
         settings,
         seeds,
-        self._kernels.get(length + padding[-1][1]),
-        progress,
-        on_encoded,
+        generate.Steps(kernels, progress, on_encoded),
     )
     tokens = np.asarray(tokens)
     used = np.flatnonzero((tokens != settings.pad_id).any(0))
@@ -325,8 +318,7 @@ class Summarizer:
             f'input_mask has shape {list(mask.shape)}, {name} '
             f'{list(tokens.shape)}: expected the same'
         )
-      models.check_mask(self.config, mask)
+      self.config.check_mask(mask)
     elif name == 'inputs':
-      is_token = tokens != models.pad_id(self.config)
-      models.check_mask(self.config, is_token, name)
+      self.config.check_mask(tokens != self.config.pad_id, name)
     return tokens.astype(np.int32), mask

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from locost_jax import models
 from locost_jax.training import losses
 from locost_jax.training import ppo
 from locost_jax.training import step as step_lib
@@ -50,7 +49,7 @@ def collect(params, batch, rng, *, model, settings):
   inputs = batch['encoder_input_tokens']
   memory, rollout = apply(
       inputs,
-      input_mask=inputs != models.pad_id(model.config),
+      input_mask=inputs != model.config.pad_id,
       deterministic=False,
       seeds=batch[step_lib.SEEDS],
       method='rollout',
@@ -148,5 +147,5 @@ def targets_read(batch, model):
   counts = jnp.pad(
       batch['decoder_loss_weights'] > 0, ((0, 0), (1, 0)), constant_values=True
   )
-  most = models.max_positions(model.config)
+  most = model.config.max_positions
   return tokens[:, :most], counts[:, :most]

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from locost_jax import models
 from locost_jax.errors import check_choice
 from locost_jax.errors import InputError
 from locost_jax.models import lora
@@ -179,7 +178,7 @@ def sampling_seeds(batch, key, model):
   inputs = batch['encoder_input_tokens']
   inputs = inputs.reshape(inputs.shape[0], -1, inputs.shape[-1])
   of_document = selector_lib.document_seeds(
-      inputs, inputs != models.pad_id(model.config)
+      inputs, inputs != model.config.pad_id
   )
   return of_document ^ jax.random.bits(key, (), jnp.uint32)
 

@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from locost_jax import models
 from locost_jax.devices import sharding
 from locost_jax.models import flops
 from locost_jax.models import lora
@@ -43,7 +42,7 @@ def init_params(rng, model):
     A nested dict of arrays.
   """
   # No parameter depends on these shapes, but the mesh must divide them.
-  reads_pages = bool(models.page_forms(model.config))
+  reads_pages = bool(model.config.page_forms)
   inputs = jnp.ones(sharding.smallest_batch(reads_pages), jnp.int32)
   targets = jnp.ones((inputs.shape[0], 8), jnp.int32)
   return model.init(rng, inputs, targets)['params']
@@ -219,7 +218,7 @@ def _batch_metrics(batch, model):
   """Returns the batch's tokens, documents and FLOPs."""
   inputs, weights = batch['encoder_input_tokens'], batch['decoder_loss_weights']
   operations = flops.of_step(model, inputs.shape, weights.shape)
-  tokens = jnp.sum(weights > 0) + jnp.sum(inputs != models.pad_id(model.config))
+  tokens = jnp.sum(weights > 0) + jnp.sum(inputs != model.config.pad_id)
   return {
       'weight': jnp.sum(weights),
       'tokens': tokens,
@@ -257,7 +256,7 @@ def token_sums(params, batch, model, rng=None, label_smoothing=0.0, z_loss=0.0):
       {'params': params},
       inputs,
       batch['decoder_input_tokens'],
-      input_mask=inputs != models.pad_id(model.config),
+      input_mask=inputs != model.config.pad_id,
       deterministic=rng is None,
       rngs=None if rng is None else {'dropout': rng},
       method='states',

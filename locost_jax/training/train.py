@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import jax
 
-from locost_jax import models
 from locost_jax.config import schema
 from locost_jax.devices import compiling
 from locost_jax.devices import sharding
@@ -85,7 +84,7 @@ def train(
           ) as step,
       ):
         place = functools.partial(
-            sharding.global_batch, mesh=mesh, pad_id=models.pad_id(model.config)
+            sharding.global_batch, mesh=mesh, pad_id=model.config.pad_id
         )
         merged = lambda params, step: evaluate(programs.merge(params), step)
         loop.Loop(

@@ -102,7 +102,7 @@ def attention(summarizer, text, summary=None):
   found = np.zeros((len(tokens), number))
   np.add.at(found.T, columns[is_own], mass.T[is_own])
   selected = None
-  if selected_tokens.selects(summarizer.config):
+  if summarizer.config.select != 'none':
     mask = memory['mask'][0]
     chosen = selected_tokens.is_selected(summarizer, read.pages, mask)
     count = lambda which: np.bincount(columns[which], minlength=number)

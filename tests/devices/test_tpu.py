@@ -64,7 +64,7 @@ def programs_of(mesh, L):
   batch['decoder_loss_weights'] = array(T, 'decoder_loss_weights', jnp.float32)
   read = state.params, batch['encoder_input_tokens']
   settings = decode_settings.Settings(max_length=T, num_beams=2)
-  encode = lambda params, inputs: generate.encode(model, params, inputs, None)
+  encode = lambda params, inputs: generate.read(model, params, inputs, None)
   decode = lambda params, inputs: generate.generate(
       model, params, inputs, None, settings
   )

@@ -141,7 +141,7 @@ def test_beams_do_not_copy_the_document(summarizer):
 
   def sizes(settings):
     def make(params, inputs):
-      memory = generate.encode(summarizer.model, params, inputs, None)
+      memory = generate.read(summarizer.model, params, inputs, None)
       return generate.begin(summarizer.model, params, memory, settings)
 
     shared, state = jax.eval_shape(make, summarizer.params, inputs)
@@ -172,15 +172,9 @@ def test_decoding_in_steps_matches_one_program(
   before = generate.advance._cache_size()  # pylint: disable=protected-access
   calls = []
   for kernels in (None, low_memory_encoder.kernels(model, params, 11)):
-    got, _ = generate.generate_in_steps(
-        model,
-        params,
-        inputs,
-        mask,
-        settings,
-        seeds,
-        kernels,
-        lambda *call: calls.append(call),
+    steps = generate.Steps(kernels, lambda *call: calls.append(call))
+    got, _ = generate.generate(
+        model, params, inputs, mask, settings, seeds, steps
     )
     np.testing.assert_array_equal(got, want)
   after = generate.advance._cache_size()  # pylint: disable=protected-access

@@ -191,4 +191,4 @@ def test_masks_are_not_checked_inside_of_a_program():
       jax.ShapeDtypeStruct((2, 6), bool)
   )
   assert not program.eqns
-  models.check_mask(golden.load('t5v11').config, masks_with_holes()[1])
+  golden.load('t5v11').config.check_mask(masks_with_holes()[1])

@@ -59,7 +59,7 @@ def drawn(name):
   model = make(name)
   rng = np.random.default_rng(0)
   shape = (2, 3, 8) if name in PAGED else (2, 24)
-  pad = models.pad_id(model.config)
+  pad = model.config.pad_id
   # Few different tokens, so that n-grams match.
   inputs = rng.integers(3, 7, shape).astype(np.int32)
   if name in PAGED:
@@ -109,7 +109,7 @@ def equation(name):
   gate = np.asarray(h, float) @ own['gate']['kernel'] + own['gate']['bias']
   gate = 1 / (1 + np.exp(-gate))
   p *= gate
-  pad = models.pad_id(make(name).config)
+  pad = make(name).config.pad_id
   for b in range(2):
     states = np.asarray(memory['states'][b], float).reshape(-1, h.shape[-1])
     tokens = inputs[b].ravel()
@@ -267,7 +267,7 @@ def test_beams(name):
   settings = Settings(
       start_id=0,
       eos_id=V - 1,
-      pad_id=models.pad_id(make(name).config),
+      pad_id=make(name).config.pad_id,
       max_length=T,
       num_beams=3,
       length_penalty=0.0,
@@ -282,9 +282,7 @@ def test_beams(name):
   for b in range(2):
     alone, _ = write(inputs[b : b + 1], mask[b : b + 1], settings)
     np.testing.assert_array_equal(alone[0], tokens[b])
-  in_steps, _ = generate.generate_in_steps(
-      make(name), params, inputs, mask, settings
-  )
+  in_steps, _ = generate.generate(make(name), params, inputs, mask, settings)
   np.testing.assert_array_equal(in_steps, tokens)
 
 

@@ -144,10 +144,6 @@ def test_the_copy_head(monkeypatch):
   assert counted[0] - counted[1] == expected[0] - expected[1] + gate + twice
 
 
-def test_a_model_without_a_formula_gives_none():
-  assert flops.of_step(object(), (2, 8), (2, 4)) is None
-
-
 @pytest.mark.parametrize(
     'kind, tflops',
     [

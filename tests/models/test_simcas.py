@@ -5,7 +5,6 @@ import itertools
 
 import jax
 import jax.numpy as jnp
-from ml_collections import ConfigDict
 import numpy as np
 import pytest
 
@@ -220,8 +219,8 @@ def test_the_selector_matches_its_loop(selection, padding):
         )
     )(params)
     drawn = np.asarray(selector_lib.uniform(seeds, 40, 5))
-    short = np.asarray(chunk_memory.compact(memory, 256)['states'])
     counts = np.asarray(chunk_memory.selected_counts(memory))
+    short = chunk_memory.compact(memory, int(counts.max()))['states']
   rollout = jax.tree.map(np.asarray, rollout)
   states, mask, whole = np.asarray(states), np.asarray(mask), 0
   for row, count in enumerate(COUNTS):
@@ -428,8 +427,7 @@ def test_attention_is_the_mean_of_the_mass():
 def test_one_chunk_is_one_sequence():
   """Ablation without chunks: inputs are checked as for BART."""
   one = SIMCAS | dict(chunk='one')
-  config = models.make_config(one)
-  assert models.page_forms(config) == () == models.page_forms(ConfigDict(one))
+  assert models.make_config(one).page_forms == ()
   inputs, targets = tokens(5, 2, 13), tokens(7, 2, 5)
   np.testing.assert_array_equal(
       run(inputs, targets, chunk='one'), run(inputs, targets)

@@ -16,10 +16,8 @@ from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.generation import generate
 from locost_jax.models import chunk_memory
-from locost_jax.models import flops
 from locost_jax.models import low_memory_encoder
 from locost_jax.models import parameters
-from locost_jax.models import selected
 from locost_jax.models import selector as selector_lib
 from locost_jax.models import simcas_locost
 from locost_jax.ops import long_attention
@@ -84,7 +82,8 @@ def with_bias(skip, select):
 
 def write(model, params, inputs, **options):
   settings = dataclasses.replace(SETTINGS, **options)
-  return generate.generate_in_steps(model, params, inputs, None, settings)
+  steps = generate.Steps()
+  return generate.generate(model, params, inputs, None, settings, steps=steps)
 
 
 def test_parameters_are_those_of_locost_and_the_selector():
@@ -191,21 +190,6 @@ def test_a_batch_matches_its_documents_one_by_one(changes):
   np.testing.assert_allclose(back[::-1], together, 0, 1e-5)
 
 
-def test_samples_depend_on_tokens_and_seeds():
-  inputs = documents()
-  seeds = np.arange(4, dtype=np.uint32)
-  mask = lambda *arguments: np.asarray(
-      run(inputs, None, True, *arguments, method='encode')['mask']
-  )
-  np.testing.assert_array_equal(mask(seeds), mask(seeds))
-  assert (mask(seeds) != mask(seeds + 9)).any()
-  changed = inputs.copy()
-  changed[3, 28] += 1 if changed[3, 28] < 59 else -1
-  other = np.asarray(run(changed, method='encode')['mask'])
-  assert (other[3] != mask()[3]).any()
-  np.testing.assert_array_equal(other[:3], mask()[:3])
-
-
 def test_the_first_tokens_are_kept():
   mask = run(documents(), select='first_k', limit=7, method='encode')['mask']
   assert [list(np.flatnonzero(row)) for row in np.asarray(mask)] == [
@@ -223,29 +207,18 @@ def test_steps_over_a_compact_memory_match_the_decoder(
   model, inputs, targets = models.build(OURS), documents(), tokens(7, 12, 5)
   memory = run(inputs, method='encode')
   expected = run(small.repeated(memory, 3), targets, method='decode')
-  most = int(selected.largest_count(memory))
+  most = int(chunk_memory.selected_counts(memory).max())
   assert 8 < most < 29
-  for read in memory, selected.compact(memory), selected.compact(memory, most):
+  for read in (
+      memory,
+      chunk_memory.compact(memory),
+      chunk_memory.compact(memory, most),
+  ):
     shared, logits = small.in_steps(model, small_params(), read, targets, 3)
     assert ('states' in shared) == absorbed
     np.testing.assert_allclose(logits, expected, 0, 1e-4)
   with pytest.raises(InputError, match=f'{most} states .* at most {most - 1}'):
-    selected.compact(memory, most - 1)
-
-
-def test_a_compact_memory_has_the_selected_states_in_order(small_buckets):
-  rng = np.random.default_rng(0)
-  mask = rng.random((5, 40)) < np.array([[0.0], [0.1], [0.3], [0.5], [0.2]])
-  states = rng.normal(size=(5, 40, 3)).astype(np.float32)
-  small = selected.compact({'states': states, 'mask': mask})
-  size = small['mask'].shape[1]
-  assert size == chunk_memory.bucket(int(mask.sum(1).max())) < 40
-  for row in range(5):
-    n = mask[row].sum()
-    np.testing.assert_array_equal(small['mask'][row], np.arange(size) < n)
-    np.testing.assert_array_equal(
-        small['states'][row, :n], states[row][mask[row]]
-    )
+    chunk_memory.compact(memory, most - 1)
 
 
 @pytest.mark.parametrize('options', [dict(), dict(num_beams=3)])
@@ -254,18 +227,11 @@ def test_decoding_in_steps_matches_one_program(small_buckets, options):
   model, params = models.build(OURS), small_params()['params']
   settings = dataclasses.replace(SETTINGS, **options)
   inputs, seen = documents(32), []
-  texts, scores = generate.generate_in_one_program(
-      model, params, inputs, None, settings
-  )
+  texts, scores = generate.read_and_write(model, params, inputs, None, settings)
   for kernels in None, low_memory_encoder.kernels(model, params, 32):
-    found, same = generate.generate_in_steps(
-        model,
-        params,
-        inputs,
-        None,
-        settings,
-        kernels=kernels,
-        on_encoded=seen.append,
+    steps = generate.Steps(kernels, on_encoded=seen.append)
+    found, same = generate.generate(
+        model, params, inputs, None, settings, steps=steps
     )
     np.testing.assert_array_equal(found, texts)
     np.testing.assert_allclose(same, scores, 0, 1e-4)
@@ -273,20 +239,6 @@ def test_decoding_in_steps_matches_one_program(small_buckets, options):
   for memory in seen:
     np.testing.assert_array_equal(memory['mask'], want['mask'])
     np.testing.assert_allclose(memory['states'], want['states'], 0, 1e-4)
-
-
-def test_decoding_in_steps_reads_a_short_memory(monkeypatch, small_buckets):
-  sizes = []
-  begin = generate.begin
-  monkeypatch.setattr(
-      generate,
-      'begin',
-      lambda model, params, memory, *rest: sizes.append(memory['mask'].shape)
-      or begin(model, params, memory, *rest),
-  )
-  model = models.build(OURS | dict(select='first_k', limit=4))
-  write(model, small_params()['params'], documents(32))
-  assert sizes == [(4, 4)]
 
 
 def test_gradients_match_locost_and_the_selector_has_none():
@@ -312,22 +264,6 @@ def test_gradients_match_locost_and_the_selector_has_none():
     np.testing.assert_allclose(found.pop(path), want, 0, bound, err_msg=path)
   assert all(path.startswith('selector/') for path in found)
   assert not any(np.any(array) for array in found.values())
-
-
-def test_given_actions_are_used():
-  inputs = documents()
-  actions = np.random.default_rng(0).random((4, 4, 8)) < 0.4
-  actions[3, 1] = False  # no action: keeps the whole chunk
-  # So does the last chunk. The chunk before keeps one token; the last piece of
-  # states ends with the document and overlaps both.
-  actions[3, 2], actions[3, 3] = np.arange(8) == 0, False
-  memory, rollout = run(inputs, None, True, None, actions, method='rollout')
-  want = np.pad(inputs != 0, ((0, 0), (0, 3))).reshape(4, 4, 8)
-  np.testing.assert_array_equal(rollout.tokens, want)
-  want[2:] &= actions[2:]
-  want[3, 1], want[3, 3, :5], want[2, 1, 0] = True, True, True
-  np.testing.assert_array_equal(rollout.actions, want)
-  np.testing.assert_array_equal(memory['mask'], want.reshape(4, -1)[:, :29])
 
 
 def test_the_selector_learns_from_it_as_from_simcas():
@@ -387,21 +323,6 @@ def test_a_document_without_tokens_gives_finite_numbers():
   logits = run(inputs, targets)
   assert np.isfinite(logits).all()
   assert not run(inputs, method='encode')['mask'][1].any()
-
-
-def test_flops_of_the_selector():
-  config = models.make_config(OURS | dict(chunk_length=512, d_model=64))
-  parts = flops.train_step(config, 2, 4096, 64)
-  others = flops.train_step(
-      models.make_config(LOCOST | dict(d_model=64)), 2, 4096, 64
-  )
-  assert parts.keys() - others.keys() == {'selector'}
-  D = 64
-  assert parts['selector'] == 2 * 2 * (
-      4096 * (2 * D * D + 4 * D * D + 4 * D) + 8 * 2 * D * D
-  )
-  none = models.make_config(OURS | dict(select='none'))
-  assert flops.train_step(none, 2, 4096, 64)['selector'] == 0
 
 
 def test_memory_of_decoding_counts_selected_tokens():

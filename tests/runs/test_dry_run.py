@@ -301,7 +301,7 @@ def test_the_memory_of_evaluations_with_compaction():
   inputs = jax.ShapeDtypeStruct((1, *read), jnp.int32)
   params = setup.shapes
   memory = jax.eval_shape(
-      lambda params, inputs: generate.encode(model, params, inputs, None),
+      lambda params, inputs: generate.read(model, params, inputs, None),
       params,
       inputs,
   )
@@ -314,14 +314,12 @@ def test_the_memory_of_evaluations_with_compaction():
         + size.output_size_in_bytes
     )
 
-  encoder = taken_by(generate.encode.lower(model, params, inputs, None))
+  encoder = taken_by(generate.read.lower(model, params, inputs, None))
   for beams in 1, 16:
     config.decode.num_beams = beams
     settings = evaluate.settings_of(config)
     result = compile_programs(config)['evaluating']
-    decoder = taken_by(
-        generate.decode_memory.lower(model, params, memory, settings)
-    )
+    decoder = taken_by(generate.write.lower(model, params, memory, settings))
     assert result['input_tokens'] == math.prod(read)
     own = 4 * parameters.count(params)
     assert result['temporary'] == max(encoder, decoder) - own

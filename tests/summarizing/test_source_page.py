@@ -185,7 +185,7 @@ def test_the_command_writes_pages(tmp_path, run_command, monkeypatch):
   the next one.
   """
   read, states, one_at_a_time = [], [], True
-  encode = generate.encode_in_steps
+  encode = generate.encode
 
   def spy(*arguments):
     if one_at_a_time:
@@ -195,7 +195,7 @@ def test_the_command_writes_pages(tmp_path, run_command, monkeypatch):
     states.append(weakref.ref(memory['states']))
     return memory
 
-  monkeypatch.setattr(generate, 'encode_in_steps', spy)
+  monkeypatch.setattr(generate, 'encode', spy)
   tiny_run.make(tmp_path / 'run')
   files = [tmp_path / 'a.txt', tmp_path / 'b.txt']
   for file in files:

@@ -188,7 +188,7 @@ def test_encoding_selection_and_generation_equal_one_device(
   assert other['scores'] == pytest.approx(one['scores'], abs=1e-4)
   assert other['slots'] == one['slots'] >= one['most']
   assert other['slots'] < P * L
-  assert other['chunks'] == P // sizes[3]
+  assert other['pages'] == P // sizes[3]
   rows, _, slots, _ = other['here']
   assert rows == B // sizes[0] and slots == other['slots'] // sizes[3]
 

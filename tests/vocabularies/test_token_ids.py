@@ -3,9 +3,7 @@
 import json
 from pathlib import Path
 import shutil
-import types
 
-from ml_collections import ConfigDict
 import numpy as np
 import pytest
 
@@ -19,6 +17,7 @@ from locost_jax.data import pipeline
 from locost_jax.data import tasks
 from locost_jax.data import text_to_tokens
 from locost_jax.errors import InputError
+from locost_jax.models import model_config
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests import bart_files
 from tests import tiny_run
@@ -250,11 +249,10 @@ def test_gap_sentences_need_a_token_for_their_mask(tmp_path, files):
 
 
 def test_ids_of_models():
-  keys = dict(pad_id=1, max_positions=64)
-  for config in types.SimpleNamespace(**keys), ConfigDict(keys):
-    assert (models.pad_id(config), models.max_positions(config)) == (1, 64)
-  config = default.get_config().model
-  assert (models.pad_id(config), models.max_positions(config)) == (0, None)
+  for name, facts in ('bart', (1, 1024)), ('locost', (0, None)):
+    config = dict(getattr(default, name)(), vocab_size=60)
+    config = models.make_config(config)
+    assert (config.pad_id, config.max_positions) == facts
 
 
 @pytest.mark.parametrize(
@@ -279,7 +277,7 @@ def test_lengths_beyond_the_models_positions(
 def test_documents_beyond_the_models_positions(
     plain, run_command, monkeypatch, tmp_path
 ):
-  monkeypatch.setattr(models, 'max_positions', lambda config: 60)
+  monkeypatch.setattr(model_config.ModelConfig, 'max_positions', 60)
   (tmp_path / 'long.txt').write_text('x' * 60)  # and a mark
   (tmp_path / 'full.txt').write_text('x' * 59)
 
