@@ -16,8 +16,8 @@ shorter than the one before.
 
 from typing import Any, NamedTuple
 
+from locost_jax.attribution import attribution
 from locost_jax.errors import InputError
-from locost_jax.summarizing import attribution
 from locost_jax.summarizing import documents
 from locost_jax.summarizing import part_by_part
 from locost_jax.summarizing import summaries

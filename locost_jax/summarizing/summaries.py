@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from locost_jax import models
+from locost_jax.attribution import selected_tokens
 from locost_jax.devices import compiling
 from locost_jax.devices import memory
 from locost_jax.errors import InputError
@@ -21,7 +22,6 @@ from locost_jax.errors import visible
 from locost_jax.models import parameters
 from locost_jax.summarizing import batch_memory
 from locost_jax.summarizing import batching
-from locost_jax.summarizing import selected_tokens
 from locost_jax.summarizing import texts
 from locost_jax.summarizing import time_left as time_left_lib
 from locost_jax.summarizing import unknown_script

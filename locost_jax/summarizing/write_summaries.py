@@ -16,9 +16,9 @@ from locost_jax.summarizing import facts
 from locost_jax.summarizing import hierarchical
 from locost_jax.summarizing import interrupts
 from locost_jax.summarizing import part_by_part
+from locost_jax.summarizing import report
 from locost_jax.summarizing import results
 from locost_jax.summarizing import summaries
-from locost_jax.summarizing import summary_pages
 from locost_jax.summarizing import texts
 
 
@@ -58,7 +58,7 @@ def write(summarizer, documents, settings, options, unread=0):
       summaries.Job(number, document, _hash(document))
       for number, document in enumerate(documents)
   ]
-  pages = summary_pages.Pages(summarizer, settings, options, jobs, progress)
+  pages = report.Pages(summarizer, settings, options, jobs, progress)
   with contextlib.ExitStack() as stack:
     target = (
         _File(jobs, made_with, options, progress)
