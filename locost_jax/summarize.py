@@ -278,9 +278,9 @@ def main(values, arguments):
   )
   make_pages = None
   if values.report:
-    from locost_jax.summarizing import summary_pages
+    from locost_jax.summarizing import report
 
-    make_pages = summary_pages.Pages
+    make_pages = report.Pages
   failures += write_summaries.write(
       summarizer, documents, options, where, make_pages, failures
   )

@@ -69,15 +69,7 @@ TABLE = {
         'test_readme.py',
         'test_sizes.py',
     ),
-    'pages': (
-        'summarizing/test_attribution.py',
-        'summarizing/test_copied_words.py',
-        'summarizing/test_hierarchical_attribution.py',
-        'summarizing/test_page_origin.py',
-        'summarizing/test_passages.py',
-        'summarizing/test_selected_tokens.py',
-        'summarizing/test_source_page.py',
-    ),
+    'pages': ('attribution',),
     'faults': (
         'command_line',
         'data/test_cache_damage.py',

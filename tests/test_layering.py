@@ -56,9 +56,11 @@ TABLE = {
             'generation models devices hosts hugging_face vocabularies '
             'training.step data.sources data.text data.words'
         ),
+        'attribution': 'vocabularies documents data.text',
         'summarizing': (
             'ops models generation devices vocabularies hugging_face workdir '
-            'documents data.text data.buckets data.pages data.sources'
+            'documents attribution '
+            'data.text data.buckets data.pages data.sources'
         ),
         'runs': (
             'data devices evaluation generation hosts hugging_face models '
@@ -83,8 +85,8 @@ TENSORFLOW_ROOMS = (
 IMPORTED_BY_NOBODY = 'data.seqio_tasks'
 # Can be imported after `pip install locost_jax` without extras.
 BASE = set("""
-  jax flax optax orbax ml_collections sentencepiece rouge_score safetensors absl
-  tensorboardX numpy scipy msgpack ml_dtypes
+  jax flax jinja2 optax orbax ml_collections sentencepiece rouge_score
+  safetensors absl tensorboardX numpy scipy msgpack ml_dtypes
 """.split())
 # Used by the package's __init__.py to import the rest on first use.
 OF_THE_FACE = 'importlib', 'signal', 'sys', 'typing'

@@ -15,7 +15,7 @@ from tests.runs import test_main
 ROOT = Path(__file__).parent.parent
 PARTS = 'setup.py setup.cfg pyproject.toml README.md LICENSE'.split()
 # Files in the wheel: code, web pages, built-in models.
-KINDS = '.py .typed .css .js .md .json .model .safetensors'.split()
+KINDS = '.py .typed .html .css .js .md .json .model .safetensors'.split()
 MINE = """
 from configs import default
 

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from locost_jax import models
+from locost_jax.attribution import selected_tokens
 from locost_jax.config import decode_settings
 from locost_jax.devices import compiling
 from locost_jax.devices import memory
@@ -22,7 +23,6 @@ from locost_jax.errors import InputError
 from locost_jax.errors import visible
 from locost_jax.summarizing import batch_memory
 from locost_jax.summarizing import reading
-from locost_jax.summarizing import selected_tokens
 from locost_jax.vocabularies import unknown
 
 # Documents are tokenised in portions of this many characters, so that the

@@ -290,6 +290,19 @@ class Summarizer:
     text = texts.text_of(document, self.pages)
     return reading.read(self.vocabulary, text, self.pages, max_input_length)
 
+  def locate(
+      self, document: Document, max_input_length: int | None = None
+  ) -> tuple[str, reading.Read, list[np.ndarray]]:
+    """The text of a document, its Read, and `reading.places` of the ids."""
+    text = texts.text_of(document, self.pages)
+    given = self.vocabulary, text, self.pages, max_input_length
+    return text.text, reading.read(*given), reading.places(*given)
+
+  def memory_of(self, pages: Sequence) -> Mapping[str, jax.Array]:
+    """`Read.pages` of one document -> `memory` of it alone."""
+    shape = reading.padded_shape(self.config, pages, self.pages is not None)
+    return self.memory(*reading.pad([pages], shape, self.settings.pad_id))
+
   def _check(self, tokens, mask, name='inputs', may_be_pages=True):
     """Integer ids in range, [B, L] or pages, and a mask of the shape or None."""
     tokens = np.asarray(tokens)

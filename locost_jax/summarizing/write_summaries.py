@@ -49,7 +49,7 @@ def write(summarizer, documents, options, where, make_pages, unread=0):
   Args:
     documents: list of `texts.Document`.
     options: `stream.Options`.
-    make_pages: makes the `summary_pages.Pages`; None: there is no report.
+    make_pages: makes the `report.Pages`; None: there is no report.
     unread: number of other documents, which could not be read.
 
   Returns:

@@ -2,13 +2,13 @@
 
 import numpy as np
 
+from locost_jax.attribution import attribution
+from locost_jax.attribution import selected_tokens
+from locost_jax.attribution import words as words_lib
 from locost_jax.errors import InputError
-from locost_jax.summarizing import attribution
 from locost_jax.summarizing import documents
-from locost_jax.summarizing import page_weights
 from locost_jax.summarizing import pretrained
 from locost_jax.summarizing import reading
-from locost_jax.summarizing import selected_tokens
 from locost_jax.summarizing import texts
 from papers.figures import style
 
@@ -53,7 +53,7 @@ def weights_of_pages(summarizer, text, summary=None):
   source = attribution.attribute(summarizer, text, tokens)
   if source.pages is None:
     raise InputError('this model weighs no pages: expected a PageSum')
-  spans, weights = page_weights.word_weights(source.summary, source.pages)
+  spans, weights = words_lib.page_weights(source.summary, source.pages)
   if not spans:
     raise InputError('the summary has no words: there is nothing to draw')
   return [source.summary[start:end] for start, end in spans], weights
@@ -90,25 +90,20 @@ def attention(summarizer, text, summary=None):
   """
   tokens = write_summary(summarizer, text, summary)
   read = summarizer.read(texts.text_of(text, summarizer.pages))
-  memory = attribution.read_again(summarizer, read.pages)
+  memory = summarizer.memory_of(read.pages)
   columns, number = selected_tokens.columns(summarizer, read.pages)
-  is_own = (columns >= 0) & (columns < number)
-  # Segments must not decrease: use one per token, and add them up later.
-  ids = np.arange(len(columns))
-  cuts = np.cumsum([len(page) for page in read.pages])[:-1]
-  mass = attribution.token_mass(
-      summarizer, read.pages, np.split(ids, cuts), len(ids), tokens, memory
+  mass = attribution.passage_mass(
+      summarizer, memory, columns, number + 1, tokens
   )
-  found = np.zeros((len(tokens), number))
-  np.add.at(found.T, columns[is_own], mass.T[is_own])
   selected = None
   if summarizer.config.select != 'none':
-    mask = memory['mask'][0]
+    mask, columns = memory['mask'][0], np.concatenate(columns)
+    is_own = (columns >= 0) & (columns < number)
     chosen = selected_tokens.is_selected(summarizer, read.pages, mask)
     count = lambda which: np.bincount(columns[which], minlength=number)
     selected = count(is_own & chosen) / np.maximum(count(is_own), 1)
   decode = summarizer.vocabulary.decode
-  return [decode([token]) for token in tokens], found, selected
+  return [decode([token]) for token in tokens], mass[:, :number], selected
 
 
 def draw_attention(workdir, document, summary=None):

@@ -12,8 +12,8 @@ import pytest
 from rouge_score import rouge_scorer
 
 import locost_jax
+from locost_jax.attribution import attribution
 from locost_jax.errors import InputError
-from locost_jax.summarizing import attribution
 from locost_jax.summarizing import reading
 from papers import plot
 from papers.figures import comparisons
@@ -330,8 +330,8 @@ def test_page_weights_of_words_come_from_their_tokens(home):
   assert words == ['An', 'old', 'house.']
   np.testing.assert_allclose(weights.sum(1), 1, atol=1e-5)
   tokens = reading.summary_tokens(summarizer, 'An old house.')
-  pages = summarizer.tokenize(text)
-  of_tokens = attribution.token_pages(summarizer, pages, tokens)
+  memory = summarizer.memory_of(summarizer.tokenize(text))
+  of_tokens = attribution.page_weights(summarizer, memory, tokens)
   # Tokens are bytes: each belongs to the word that it is in or follows.
   texts = [summarizer.vocabulary.decode([token]) for token in tokens]
   rows, word = {0: [], 1: [], 2: []}, 0
@@ -348,7 +348,6 @@ def test_page_weights_of_words_come_from_their_tokens(home):
 
 
 def test_attention_equals_that_of_the_source_page(home):
-  """The source page sums it by columns, the plot by tokens."""
   summarizer = locost_jax.load(home / 'simcas')
   given = summarizer, (home / 'text.txt').read_text(), 'Old house.'
   tokens, mass, selected = one_document.attention(*given)

@@ -6,8 +6,8 @@ import resource
 import jax
 import pytest
 
+from locost_jax.attribution import page as page_lib
 from locost_jax.devices import memory
-from locost_jax.summarizing import source_page
 from locost_jax.summarizing.summarizer import Summarizer
 from tests.summarizing.summarize_command import error_line
 
@@ -90,7 +90,7 @@ def test_the_last_line_counts_documents_and_names_files(
 def test_the_last_line_names_no_file_that_was_not_written(
     run, call, tmp_path, monkeypatch
 ):
-  monkeypatch.setattr(source_page, 'write', lambda *_: 1 / 0)
+  monkeypatch.setattr(page_lib, 'render', lambda *_: 1 / 0)
   for name in 'ab':
     (tmp_path / f'{name}.txt').write_text('A text.')
   page = tmp_path / 'page.html'

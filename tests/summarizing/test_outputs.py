@@ -10,10 +10,10 @@ import sys
 import jax
 import pytest
 
+from locost_jax.attribution import page as page_lib
 from locost_jax.errors import InputError
 from locost_jax.summarizing import pretrained
 from locost_jax.summarizing import results
-from locost_jax.summarizing import source_page
 from locost_jax.vocabularies import byte_vocabulary
 from tests.data.rows import read_jsonl
 from tests.data.rows import write_jsonl
@@ -212,25 +212,25 @@ def test_a_failed_page_does_not_stop_the_summaries(
     run, call, thesis, monkeypatch
 ):
   (thesis.parent / 'b.txt').write_text('Another text.')
-  write, seen = source_page.write, []
+  render, seen = page_lib.render, []
 
-  def fail(path, summarizer, name, *arguments):
+  def fail(name, *arguments):
     seen.append(Path('out.jsonl.partial').read_text().count('\n'))
     if name == 'thesis.txt':
-      raise OSError(28, 'No space left on device', path)
-    return write(path, summarizer, name, *arguments)
+      raise OSError(28, 'No space left on device', 'p-1.html')
+    return render(name, *arguments)
 
-  monkeypatch.setattr(source_page, 'write', fail)
+  monkeypatch.setattr(page_lib, 'render', fail)
   command = '--checkpoint', run, '--report=p.html', 'thesis.txt', 'b.txt'
   status, _, err = call(*command, '--output=out.jsonl')
   assert status == 2 and len(read_jsonl(thesis.parent / 'out.jsonl')) == 2
   assert min(seen) >= 1  # the summary is on disk
   line = error_line(err)
   assert 'the page of thesis.txt' in line and 'No space left' in line
-  assert 'p.html' in line and os.path.exists('p-2.html')
+  assert 'p-1.html' in line and os.path.exists('p-2.html')
   for name in 'p.html', 'p-2.html', 'out.jsonl':
     os.remove(name)
-  monkeypatch.setattr(source_page, 'write', lambda *_: 1 / 0)
+  monkeypatch.setattr(page_lib, 'render', lambda *_: 1 / 0)
   open('out.jsonl.partial', 'w').close()
   status, out, err = call(*command)
   assert status == 2 and len(out.splitlines()) == 2

@@ -10,17 +10,17 @@ import pytest
 
 import locost_jax
 from locost_jax import models
+from locost_jax.attribution import attribution
+from locost_jax.attribution import page as page_lib
+from locost_jax.attribution import passages as passages_lib
+from locost_jax.attribution import words as words_lib
 from locost_jax.config import decode_settings
 from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
-from locost_jax.summarizing import attribution
 from locost_jax.summarizing import batch_memory
-from locost_jax.summarizing import page_weights
 from locost_jax.summarizing import reading
-from locost_jax.summarizing import source_page
 from locost_jax.summarizing import stream
 from locost_jax.summarizing import texts
-from locost_jax.summarizing import written_tokens
 from locost_jax.vocabularies import byte_vocabulary
 from tests import products
 from tests.data.rows import write_jsonl
@@ -200,7 +200,7 @@ def direct_mass(summarizer, pages, owners, P, tokens):
   inputs, _ = reading.pad([pages], (len(pages), 96), VOCABULARY.pad_id)
   memory = jax.device_get(summarizer.memory(inputs))
   weights = np.asarray(
-      attribution.page_weights(model, params, memory, targets)
+      attribution.apply(model, params, 'page_weights', (), memory, targets)
   )[0]
   for p in range(len(pages)):
     one = {key: x[:, p : p + 1] for key, x in memory.items()}
@@ -213,8 +213,10 @@ def direct_mass(summarizer, pages, owners, P, tokens):
           'states': one['states'][:, :, order],
           'mask': one['mask'][:, :, order],
       }
-      given = shuffled, targets, rows[:, :, order], 2 * P + 1
-      mass = attribution.cross_mass(model, params, *given)
+      given = shuffled, targets, rows[:, :, order]
+      mass = attribution.apply(
+          model, params, 'cross_mass', (2 * P + 1,), *given
+      )
       total[:, passage] += weights[p] * np.asarray(mass)[0, :, passage]
   return total
 
@@ -225,10 +227,7 @@ def test_attention_on_passages_is_weighted_by_page(summarizer):
   read = summarizer.read(TEXT)
   places = reading.places(VOCABULARY, texts.Text(TEXT), summarizer.pages)
   P = len(source.passages)
-  owners = [
-      np.where(e < 0, -1, written_tokens.token_passages(e, source.passages))
-      for e in places
-  ]
+  owners = [passages_lib.owners(ends, source.passages) for ends in places]
   expected = direct_mass(summarizer, read.pages, owners, P, tokens)[:-1]
   np.testing.assert_allclose(source.mass, expected.mean(0), atol=2e-6)
   weights = source.pages.weights
@@ -238,7 +237,7 @@ def test_attention_on_passages_is_weighted_by_page(summarizer):
   assert source.tokens.sum() == sum((e >= 0).sum() for e in places)
   # Page 2 begins in the second paragraph, like its first sentence.
   assert source.pages.begins == [0, 0, 1] and P == 2
-  memory = attribution.read_again(summarizer, read.pages)
+  memory = summarizer.memory_of(read.pages)
   kept = attribution.attribute(summarizer, TEXT, tokens, memory=memory)
   np.testing.assert_allclose(kept.mass, source.mass, atol=1e-6)
 
@@ -257,19 +256,17 @@ def test_the_weights_of_a_word_are_the_mean_of_its_tokens():
   pages = attribution.PageWeights(
       weights, np.array([2, 4, 5, 9]), np.zeros(4, int), [0, 1]
   )
-  spans, found = page_weights.word_weights('ab cd  ef', pages)
+  spans, found = words_lib.page_weights('ab cd  ef', pages)
   # 'ab'; ' c' and 'd'; '  ef'
   assert spans == [(0, 2), (3, 5), (7, 9)]
   np.testing.assert_allclose(found, [[1, 0], [0.125, 0.875], [1, 0]])
 
 
-def test_the_report_shows_which_page_each_word_came_from(summarizer, tmp_path):
+def test_the_report_shows_which_page_each_word_came_from(summarizer):
   tokens = VOCABULARY.encode('Whales <swam>. The crew slept.')
-  path = tmp_path / 'out.html'
-  source_page.write(str(path), summarizer, 'a', TEXT, tokens, {})
-  html = path.read_text()
   source = attribution.attribute(summarizer, TEXT, tokens)
-  _, weights = page_weights.word_weights(source.summary, source.pages)
+  html = page_lib.render('a', source, {})
+  _, weights = words_lib.page_weights(source.summary, source.pages)
   spoken = html[html.index('class="spoken"') : html.index('class="heat"')]
   found = re.findall(r'<span style="--hue:\d+" title="page (\d)', spoken)
   assert [int(p) - 1 for p in found] == weights.argmax(1).tolist()

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from locost_jax import models
+from locost_jax.attribution import page as page_lib
 from locost_jax.config import decode_settings
 from locost_jax.data import corpus_rows
 from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
-from locost_jax.summarizing import page_contents
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import texts
 from locost_jax.summarizing.summarizer import Summarizer
@@ -83,8 +83,8 @@ def test_letters_without_a_token():
 
 
 def test_the_strip_of_an_unread_document_is_empty():
-  row = page_contents.make_strip(np.zeros(2), np.zeros(3), [1])
-  assert row['mass'] == [0.0] * page_contents.COLUMNS
+  row = page_lib.make_strip(np.zeros(2), np.zeros(3), [1])
+  assert row['mass'] == [0.0] * page_lib.COLUMNS
   assert set(row['passage']) == {1} and row['top'] == [1]
 
 

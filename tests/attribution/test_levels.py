@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from locost_jax import models
-from locost_jax.summarizing import attribution
-from locost_jax.summarizing import hierarchical_attribution
+from locost_jax.attribution import attribution
+from locost_jax.attribution import levels as levels_lib
 from locost_jax.summarizing import parts
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
@@ -66,7 +66,7 @@ def test_shares_are_multiplied_level_by_level(summarizer):
 
   last = attribution.attribute(summarizer, third[0].text, third[0].tokens)
   through = matrix(second) @ matrix(first)
-  found = hierarchical_attribution.attribute(summarizer, text, levels)
+  found = levels_lib.attribute(summarizer, text, levels)
   assert [text[a:b] for a, b in found.passages] == PARAGRAPHS
   assert found.summary == 'First one. Then others.'
   for sentence, own in zip(found.sentences, last.sentences, strict=True):
@@ -74,9 +74,9 @@ def test_shares_are_multiplied_level_by_level(summarizer):
   np.testing.assert_allclose(found.mass, last.mass @ through, atol=1e-6)
   assert np.ptp(found.mass) > 0.01  # the paragraphs differ
   assert found.parts == [
-      hierarchical_attribution.PartSummary((0, 1), 'A mill was old.'),
-      hierarchical_attribution.PartSummary((2, 2), 'High water.'),
-      hierarchical_attribution.PartSummary((3, 4), 'A bridge went and came.'),
+      levels_lib.PartSummary((0, 1), 'A mill was old.'),
+      levels_lib.PartSummary((2, 2), 'High water.'),
+      levels_lib.PartSummary((3, 4), 'A bridge went and came.'),
   ]
   # The closest passage is looked for in the document, not in the summaries.
   direct = attribution.attribute(summarizer, text, third[0].tokens)
@@ -88,7 +88,7 @@ def test_shares_are_multiplied_level_by_level(summarizer):
 def test_one_level_is_plain_attribution(summarizer):
   text = '\n\n'.join(PARAGRAPHS)
   part = make_part(text, 'A bridge went. Another came.')
-  found = hierarchical_attribution.attribute(summarizer, text, [[part]])
+  found = levels_lib.attribute(summarizer, text, [[part]])
   want = attribution.attribute(summarizer, text, part.tokens)
   np.testing.assert_allclose(found.mass, want.mass, atol=1e-6)
   assert found.tokens.tolist() == want.tokens.tolist()
@@ -113,9 +113,7 @@ def test_passages_and_sentences_cut_between_parts(summarizer):
       make_part('of them. And four.', 'Left.'),
   ]
   last = [make_part('Up. Down.\n\nLeft.', 'All of it.')]
-  found = hierarchical_attribution.attribute(
-      summarizer, text, [first, second, last]
-  )
+  found = levels_lib.attribute(summarizer, text, [first, second, last])
   letters = [sum(not c.isspace() for c in p) for p in PARAGRAPHS]
   assert (found.tokens >= letters).all()
   assert found.tokens.sum() == sum(map(len, parts))
@@ -129,11 +127,9 @@ def test_passages_and_sentences_cut_between_parts(summarizer):
 def test_parts_that_wrote_nothing(summarizer):
   text = '\n\n'.join(PARAGRAPHS)
   first = [make_part(p, '') for p in PARAGRAPHS]
-  found = hierarchical_attribution.attribute(
+  found = levels_lib.attribute(
       summarizer, text, [first, [make_part('', 'Something.')]]
   )
   assert found.summary == 'Something.' and not found.mass.any()
-  found = hierarchical_attribution.attribute(
-      summarizer, text, [first, [make_part('', '')]]
-  )
+  found = levels_lib.attribute(summarizer, text, [first, [make_part('', '')]])
   assert found.sentences == []

@@ -7,6 +7,8 @@ Hindi. Training and scores use `data.text` alone.
 import bisect
 import re
 
+import numpy as np
+
 from locost_jax.data import text as text_lib
 from locost_jax.documents import places as places_lib
 
@@ -47,6 +49,23 @@ def cut(text, places=()):
       else:
         passages.append((first, last))
   return passages
+
+
+def owners(ends, passages):
+  """Finds the passage of each token.
+
+  Args:
+    ends: for each token its end in the text, in characters; -1 at marks.
+    passages: list of (start, end) in the text, in order.
+
+  Returns:
+    int [len(ends)]: the passage that the token's last character lies in or
+    follows. Text before the first passage belongs to it. -1 at marks.
+  """
+  ends = np.array(ends, int)
+  starts = np.array([start for start, _ in passages])
+  found = np.searchsorted(starts, ends - 1, 'right') - 1
+  return np.where(ends < 0, -1, np.maximum(found, 0))
 
 
 def _stops_of_cues(text, cues, start, end):

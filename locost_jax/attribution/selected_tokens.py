@@ -8,6 +8,9 @@ but are not counted.
 A page shows the document from left to right in COLUMNS columns of as many
 tokens each: the share that was selected, and the part of the attention that
 fell on them (the paper's figure 6).
+
+`pages` are a document's ids, marks included: a list of arrays, one where the
+model reads no chunks.
 """
 
 from typing import Any, NamedTuple
@@ -34,10 +37,6 @@ class Selection(NamedTuple):
 
 def is_text(summarizer, pages):
   """Returns which ids of a document are tokens of its text.
-
-  Args:
-    pages: the document's ids, marks included: a list of arrays, one where the
-      model reads no chunks.
 
   Returns:
     bool of all ids in order: false at bos, eos, padding and the place of the
@@ -78,8 +77,8 @@ def columns(summarizer, pages):
   """Divides the tokens of a text into columns.
 
   Returns:
-    (int of all ids in line, number of columns): the column of each token; -1 at
-    marks and padding; the number at the place of the vector in front.
+    (for each page int of its ids, number of columns): the column of each token;
+    -1 at marks and padding; the number at the place of the vector in front.
   """
   own = is_text(summarizer, pages)
   total = int(own.sum())
@@ -88,24 +87,22 @@ def columns(summarizer, pages):
   found = np.where(own, place * number // max(1, total), -1)
   if has_front(summarizer):
     found[0] = number
-  return found, number
+  return np.split(found, np.cumsum([len(page) for page in pages])[:-1]), number
 
 
 def describe(summarizer, pages, ends, owners, mask, mass):
   """Makes the Selection of a document.
 
   Args:
-    summarizer, pages, mask: see `is_selected`.
     ends: of all ids in line, where they end in the text; -1: nowhere.
     owners: likewise, the passage of each; -1: none.
+    mask: see `is_selected`.
     mass: float [number + 1], the part of the summary's attention on each of the
       `columns` and on the vector in front.
-
-  Returns:
-    A Selection.
   """
   own, chosen = is_text(summarizer, pages), is_selected(summarizer, pages, mask)
-  column, number = columns(summarizer, pages)
+  found, number = columns(summarizer, pages)
+  column = np.concatenate(found)
   tokens, kept = (
       np.bincount(column[which], minlength=number) for which in (own, chosen)
   )
@@ -147,39 +144,3 @@ def _first_passages(column, owners, number):
     latest = int(own[0]) if len(own) else latest
     found.append(latest)
   return np.array(found, int)
-
-
-def spans_in_quotes(text, passages, spans):
-  """Finds spans of a text in its passages as they are shown.
-
-  A quote is the passage's text with each run of white space replaced by one
-  space, which is in a span if the letters around it are.
-
-  Args:
-    passages: (start, end) in the text, in order.
-    spans: likewise.
-
-  Returns:
-    For each passage a list of (start, end) in its quote.
-  """
-  is_in = np.zeros(len(text), bool)
-  for start, end in spans:
-    is_in[start:end] = True
-  return [_runs(_quoted(text[a:b], is_in[a:b])) for a, b in passages]
-
-
-def _quoted(passage, is_in):
-  """bool [len(passage)] -> bool [len(its quote)]."""
-  is_space = np.array([letter.isspace() for letter in passage], bool)
-  letters = np.flatnonzero(~is_space)
-  own = is_in[letters]
-  # A space is put where letters do not follow one another.
-  gaps = np.flatnonzero(np.diff(letters) > 1) + 1
-  return np.insert(own, gaps, own[gaps - 1] & own[gaps])
-
-
-def _runs(is_in):
-  """bool [n] -> list of (start, end) of its runs of True."""
-  changes = np.diff(is_in.astype(int), prepend=0, append=0)
-  starts, ends = (np.flatnonzero(changes == x).tolist() for x in (1, -1))
-  return list(zip(starts, ends))

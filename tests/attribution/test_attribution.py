@@ -9,14 +9,14 @@ import pytest
 
 from configs import default
 from locost_jax import models
+from locost_jax.attribution import attribution
+from locost_jax.attribution import page as page_lib
+from locost_jax.attribution import passages as passages_lib
+from locost_jax.attribution import words as words_lib
 from locost_jax.models import attention
 from locost_jax.models import attention_mass
 from locost_jax.models import decoder
 from locost_jax.models import decoder_layers
-from locost_jax.summarizing import attribution
-from locost_jax.summarizing import closest_words
-from locost_jax.summarizing import source_page
-from locost_jax.summarizing import written_tokens
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.training import optim
 from locost_jax.training import step as step_lib
@@ -105,9 +105,9 @@ def test_memory_does_not_grow_with_the_input():
 def test_tokens_belong_to_the_passage_of_their_last_character():
   text = ' One.\n\nTwo and three. Four.'
   passages = [(1, 5), (7, 21), (22, 27)]
-  ends = [1, 2, 5, 6, 7, 10, 20, 21, 22, 23, 27]
-  owners = written_tokens.token_passages(ends, passages)
-  assert owners.tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2]
+  ends = [1, 2, 5, 6, 7, 10, 20, 21, 22, 23, 27, -1]
+  owners = passages_lib.owners(ends, passages)
+  assert owners.tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, -1]
   assert text[22:27] == 'Four.'
 
 
@@ -138,13 +138,13 @@ def test_closest_is_the_best_weighted_recall():
       total += shared / sum(weight[gram] for gram in own) / 2
     return total
 
-  matches = closest_words.closest_passages(sentences + ['zz'], passages)
+  matches = words_lib.closest_passages(sentences + ['zz'], passages)
   assert matches.pop() is None
   for sentence, match in zip(sentences, matches):
     scores = [overlap(sentence, passage) for passage in passages]
     assert match.score == pytest.approx(max(scores))
     assert scores[match.passage] == pytest.approx(max(scores))
-  (found,) = closest_words.closest_passages(
+  (found,) = words_lib.closest_passages(
       ['Prince Kuragin left'], ['the right', 'KUR\u00c1GIN stayed']
   )
   assert found.passage == 1
@@ -187,10 +187,10 @@ def test_attribution_is_the_mean_over_a_sentences_tokens(small_model_config):
       summarizer, text, vocabulary.encode('Last.'), max_input_length=9
   )
   assert last.sentences[0].closest is None  # the passage was not read
-  page = source_page.page('a', last, {})
+  page = page_lib.render('a', last, {})
   assert '¶ 2, where reading ended</span>' in page
   assert f'The model read 9 of {len(text) + 1} tokens, the last in <a' in page
-  assert 'where reading ended' not in source_page.page('a', source, {})
+  assert 'where reading ended' not in page_lib.render('a', source, {})
   nothing = attribution.attribute(summarizer, text, [1])
   assert nothing.sentences == [] and nothing.mass.tolist() == [0, 0, 0]
 

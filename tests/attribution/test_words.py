@@ -5,17 +5,16 @@ import pytest
 
 from configs import default
 from locost_jax import models
+from locost_jax.attribution import attribution
+from locost_jax.attribution import page as page_lib
+from locost_jax.attribution import words as words_lib
 from locost_jax.config import decode_settings
-from locost_jax.summarizing import attribution
-from locost_jax.summarizing import copied_words
-from locost_jax.summarizing import reading
-from locost_jax.summarizing import source_page
 from locost_jax.summarizing import texts
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
+from tests.attribution import test_page
 from tests.models import small
 from tests.models import test_copy_head
-from tests.summarizing import test_source_page
 from tests.summarizing.summarize_command import with_config
 
 VOCABULARY = byte_vocabulary.ByteVocabulary()
@@ -52,12 +51,9 @@ def test_the_place_of_each_token(name):
   """The token's character is at its place; bos and eos have none."""
   summarizer = make_summarizer(name)
   tokens = [*VOCABULARY.encode(SUMMARY), VOCABULARY.eos_id]
-  given = VOCABULARY, texts.text_of(TEXT), summarizer.pages
-  read, places = reading.read(*given), reading.places(*given)
-  memory = attribution.read_again(summarizer, read.pages)
-  targets_in = np.full((1, 48), summarizer.settings.start_id, np.int32)
-  targets_in[0, 1 : len(tokens)] = tokens[:-1]
-  traced = copied_words.trace(summarizer, memory, targets_in, tokens, places)
+  _, read, places = summarizer.locate(TEXT)
+  memory = summarizer.memory_of(read.pages)
+  traced = attribution.trace(summarizer, memory, tokens, places)
 
   is_read = np.asarray(memory['mask']).ravel()
   seen = set(np.asarray(memory['tokens']).ravel()[is_read].tolist())
@@ -78,19 +74,19 @@ def test_a_model_without_a_copy_head_has_no_copied_words():
   plain = with_config(copying, params, copy=False)
   source = attribution.attribute(plain, TEXT, VOCABULARY.encode(SUMMARY))
   assert source.copied is None
-  page = source_page.page('name', source, {})
+  page = page_lib.render('name', source, {})
   assert 'copied' not in page.split('<body>')[1]
 
 
 def make_traced(shares, ends, weights=None):
   weights = np.ones(len(ends)) if weights is None else np.array(weights)
-  return copied_words.Traced(np.array(shares), weights, np.array(ends))
+  return words_lib.Traced(np.array(shares), weights, np.array(ends))
 
 
 def test_words():
   """Words with a mean share of at least half; placed at the heaviest token."""
   text, summary = 'One two-fold\n\nthree', 'a bc two'
-  find = lambda *given: copied_words.find(
+  find = lambda *given: words_lib.find_copied(
       summary, text, [1, 3, 4, 8], make_traced(*given)
   )
   assert find([0.9, 0.7, 0.3, 0.49], [3, 6, 6, 6]) == [
@@ -106,19 +102,19 @@ def test_words():
 def test_the_page_links_words_to_their_places():
   words = 'The cook slept where the ice was cold', 'the cook'
   summary = f'{words[0]}.  {words[1]}.'
-  source = test_source_page.make_source(TEXT, summary, (2, 0))
+  source = test_page.make_source(TEXT, summary, (2, 0))
   spans = [(0, 38), (40, len(summary))]
   sentences = [s._replace(span=p) for s, p in zip(source.sentences, spans)]
   place = lambda word: (TEXT.index(word), TEXT.index(word) + len(word))
   copied = [
-      copied_words.CopiedWord((4, 8), place('cook'), 0.93),
-      copied_words.CopiedWord((33, 37), place('cold'), 1.0),
-      copied_words.CopiedWord((44, 48), place('cook'), 0.5),
+      words_lib.Copied((4, 8), place('cook'), 0.93),
+      words_lib.Copied((33, 37), place('cold'), 1.0),
+      words_lib.Copied((44, 48), place('cook'), 0.5),
   ]
-  page = source_page.page(
+  page = page_lib.render(
       'name', source._replace(sentences=sentences, copied=copied), {}
   )
-  reader = test_source_page.Reader(page)
+  reader = test_page.Reader(page)
   assert len(set(reader.ids)) == len(reader.ids)
   assert {link[1:] for link in reader.links} <= set(reader.ids)
   assert '3 of 10 words copied' in page

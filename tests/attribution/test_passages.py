@@ -2,10 +2,10 @@
 
 import pytest
 
+from locost_jax.attribution import passages as passages_lib
 from locost_jax.data import text as text_lib
 from locost_jax.documents import places
 from locost_jax.documents import subtitles
-from locost_jax.summarizing import passages as passages_lib
 
 
 def test_passages_cover_the_text_and_are_short():

@@ -2,7 +2,7 @@
 
 The last summary attended to the summaries of a level, these to the summaries
 below them, those of the first level to the passages of the document
-(`parts`). The attention is followed through all levels:
+(`summarizing.parts`). The attention is followed through all levels:
 
   M_1[s, p] = a_1[s, p]                    sentence s of level 1, passage p
   M_k[s, p] = sum_r a_k[s, r] M_k-1[r, p]  r: the sentences of level k - 1
@@ -21,41 +21,25 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from locost_jax.summarizing import attribution
-from locost_jax.summarizing import passages as passages_lib
-from locost_jax.summarizing import reading
-from locost_jax.summarizing import texts
-from locost_jax.summarizing import written_tokens
+from locost_jax.attribution import attribution
+from locost_jax.attribution import passages as passages_lib
 
 
 class PartSummary(NamedTuple):
-  """A part of the document and its summary.
+  """A part of the document and its summary."""
 
-  Attributes:
-    passages: (first, last), those that it begins and ends in.
-    text: its summary; '' if the model wrote nothing.
-  """
-
-  passages: tuple
-  text: str
+  passages: tuple  # (first, last), those that it begins and ends in
+  text: str  # its summary; '' if the model wrote nothing
 
 
 class _Read(NamedTuple):
-  """A part of a level.
+  """A part of a level."""
 
-  Attributes:
-    written: `written_tokens.Written` of its summary.
-    first: the first segment of the level in it.
-    mass: [n, S], the attention of the summary's tokens of text on S segments.
-    tokens: int [S], the number of its tokens in each of them.
-    length: all of its tokens, marks included.
-  """
-
-  written: Any
-  first: int
-  mass: Any
-  tokens: Any
-  length: int
+  written: Any  # `attribution.Written` of its summary
+  first: int  # the first segment of the level in it
+  mass: Any  # [n, S], attention of the summary's tokens of text on S segments
+  tokens: Any  # int [S], the number of its tokens in each of them
+  length: int  # all of its tokens, marks included
 
 
 def attribute(summarizer, text, levels, progress=None, places=()):
@@ -72,15 +56,16 @@ def attribute(summarizer, text, levels, progress=None, places=()):
   P = len(passages)
   segments = _letters_before(text, [start for start, _ in passages])
   below = sparse.eye_array(P, format='csr')
-  tokens, first_level = np.zeros(P, int), None
   done, total = itertools.count(), sum(map(len, levels))
-  on_part = lambda: progress and progress('page', next(done), total)
+  first_level = None
   for level in levels:
-    found = _read_level(summarizer, level, segments, on_part)
-    if first_level is None:
-      first_level = found
-      for part in found:
-        tokens[part.first : part.first + len(part.tokens)] += part.tokens
+    found, begin = [], 0
+    for part in level:
+      if progress:
+        progress('page', next(done), total)
+      found.append(_read_part(summarizer, part, segments, begin))
+      begin += _count_letters(part.text)
+    first_level = first_level or found
     if level is not levels[-1]:
       segments = _sentence_letters(level, found)
       below = sparse.vstack([_follow(part, below) for part in found], 'csr')
@@ -89,47 +74,35 @@ def attribute(summarizer, text, levels, progress=None, places=()):
   (last,) = found
   mass = last.mass @ below[last.first : last.first + last.mass.shape[1]]
   length = sum(part.length for part in first_level)
+  tokens = np.zeros(P, int)
+  parts = []
+  for read, part in zip(first_level, levels[0]):
+    stop = read.first + len(read.tokens)
+    tokens[read.first : stop] += read.tokens
+    parts.append(PartSummary((read.first, stop - 1), part.summary))
   return attribution.Source(
       text,
       last.written.text,
       passages,
       tokens,
-      written_tokens.describe_sentences(
-          last.written, mass, [text[start:end] for start, end in passages]
+      last.written.describe_sentences(
+          mass, [text[start:end] for start, end in passages]
       ),
-      written_tokens.mean_mass(mass),
+      attribution.mean(mass),
       length,
       length,
-      parts=[
-          PartSummary(
-              (read.first, read.first + len(read.tokens) - 1), p.summary
-          )
-          for read, p in zip(first_level, levels[0])
-      ],
+      parts=parts,
   )
 
 
-def _read_level(summarizer, parts, segments, on_part):
-  """Returns the _Read of each part of a level.
+def _read_part(summarizer, part, segments, begin):
+  """Returns the _Read of a part.
 
   Args:
-    parts: list of `parts.Part`.
     segments: int [S], the letter of the level at which each segment begins.
-    on_part: called before each part.
+    begin: the letter of the level at which the part begins.
   """
-  found, begin = [], 0
-  for part in parts:
-    on_part()
-    found.append(_read_part(summarizer, part, segments, begin))
-    begin += _count_letters(part.text)
-  return found
-
-
-def _read_part(summarizer, part, segments, begin):
-  """Returns the _Read of a part that begins at this letter of its level."""
-  vocabulary, text = summarizer.vocabulary, texts.Text(part.text)
-  read = reading.read(vocabulary, text, None, None)
-  (ends,) = reading.places(vocabulary, text, None, None)
+  _, read, (ends,) = summarizer.locate(part.text)
   is_text = ends > 0
   last = begin + _letters_before(part.text, ends[is_text]) - 1
   owners = np.maximum(np.searchsorted(segments, last, 'right') - 1, 0)
@@ -137,16 +110,15 @@ def _read_part(summarizer, part, segments, begin):
   local = np.full(len(ends), -1)
   local[is_text] = owners - first
   S = int(local.max(initial=0)) + 1
-  written = written_tokens.split(vocabulary, part.tokens)
-  mass = attribution.passage_mass(
-      summarizer, read.pages, [local], S, part.tokens
-  )
+  written = attribution.split(summarizer.vocabulary, part.tokens)
+  memory = summarizer.memory_of(read.pages)
+  mass = attribution.passage_mass(summarizer, memory, [local], S, part.tokens)
   return _Read(
       written,
       int(first),
       mass[written.is_text],
       np.bincount(local[is_text], minlength=S),
-      sum(map(len, read.pages)),
+      len(ends),
   )
 
 
@@ -156,7 +128,7 @@ def _follow(part, below):
   Args:
     below: M_k-1, sparse [segments of the level, P].
   """
-  shares = written_tokens.sentence_mass(part.written, part.mass)
+  shares = part.written.sentence_mass(part.mass)
   shares /= np.maximum(shares.sum(1, keepdims=True), 1e-30)
   rows = below[part.first : part.first + shares.shape[1]]
   return sparse.csr_array(shares) @ rows

@@ -8,17 +8,16 @@ import jax
 import numpy as np
 import pytest
 
-from locost_jax.summarizing import attribution
-from locost_jax.summarizing import page_selection
+from locost_jax.attribution import attribution
+from locost_jax.attribution import page as page_lib
+from locost_jax.attribution import selected_tokens
 from locost_jax.summarizing import reading
-from locost_jax.summarizing import selected_tokens
-from locost_jax.summarizing import source_page
 from locost_jax.summarizing import texts
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests import bart_files
 from tests import browser
-from tests.summarizing import test_source_page
+from tests.attribution import test_page
 from tests.summarizing.summarize_command import random_model
 from tests.summarizing.summarize_command import use
 from tests.summarizing.summarize_command import with_config
@@ -141,13 +140,9 @@ def test_padding_chunks_change_nothing(summarizer):
   )
 
 
-def test_the_page_highlights_selected_tokens(summarizer, tmp_path):
-  path = tmp_path / 'out.html'
-  tokens = tokens_of(summarizer)
-  source_page.write(str(path), summarizer, 'a', TEXT, tokens, {})
-  page = path.read_text()
-  source = attribution.attribute(summarizer, TEXT, tokens)
-  found = source.selection
+def test_the_page_highlights_selected_tokens(summarizer):
+  source = attribution.attribute(summarizer, TEXT, tokens_of(summarizer))
+  page, found = page_lib.render('a', source, {}), source.selection
   assert f'{found.selected} of {found.total} tokens selected' in page
   document = page[page.index('id="document"') :]
   for number, (start, end) in enumerate(source.passages, start=1):
@@ -167,27 +162,25 @@ def test_the_page_highlights_selected_tokens(summarizer, tmp_path):
     assert not re.search('<mark>\\s|\\s</mark>|</mark><mark>', text)
   charts = page.split('class="charts"')[1].split('</svg>')[0]
   assert charts.count('<title>') == len(found.columns)
-  reader = test_source_page.Reader(page)
+  reader = test_page.Reader(page)
   assert {link[1:] for link in reader.links} <= set(reader.ids)
   assert len(set(reader.ids)) == len(reader.ids)
 
 
 def test_spaces_between_highlighted_letters_are_highlighted():
-  quoted = selected_tokens.spans_in_quotes('ab \n c  d e', [(0, 11)], [(1, 9)])
-  assert quoted == [[(1, 6)]]  # 'b c d' of 'ab c d e'
-  spans = [(0, 3), (8, 10)]
-  quoted = selected_tokens.spans_in_quotes('ab \n c  d e', [(0, 11)], spans)
-  assert quoted == [[(0, 2), (5, 6)]]
-  assert selected_tokens.spans_in_quotes('a', [(0, 1)], []) == [[]]
+  text = 'ab \n c  d e'
+  assert page_lib.join_spans(text, [(1, 9)]) == [(1, 9)]
+  assert page_lib.join_spans(text, [(0, 3), (8, 10)]) == [(0, 2), (8, 9)]
+  assert page_lib.join_spans(text, [(1, 2), (2, 4), (5, 6)]) == [(1, 6)]
+  assert page_lib.join_spans(text, [(2, 5)]) == []
 
 
 @only(argvalues=['bytes'])
-def test_a_model_that_keeps_every_token_has_no_highlights(summarizer, tmp_path):
-  reader, tokens = with_config(summarizer, select='none'), tokens_of(summarizer)
-  assert attribution.attribute(reader, TEXT, tokens).selection is None
-  path = tmp_path / 'out.html'
-  source_page.write(str(path), reader, 'a', TEXT, tokens, {})
-  page = path.read_text()
+def test_a_model_that_keeps_every_token_has_no_highlights(summarizer):
+  reader = with_config(summarizer, select='none')
+  source = attribution.attribute(reader, TEXT, tokens_of(reader))
+  assert source.selection is None
+  page = page_lib.render('a', source, {})
   assert 'id="selection"' not in page and 'id="show-selected"' not in page
   assert '<mark>' not in page[page.index('id="document"') :]
 
@@ -197,8 +190,7 @@ def test_an_empty_document_and_an_empty_summary(summarizer):
   for text in ('', ' \n', TEXT):
     source = attribution.attribute(summarizer, text, [])
     assert source.selection.mass.sum() == source.selection.marks == 0
-    assert 'tokens selected' in page_selection.fact(source.selection)
-    assert source_page.page('a', source, {})
+    assert 'tokens selected' in page_lib.render('a', source, {})
 
 
 @only(argvalues=['bytes'])
@@ -220,7 +212,7 @@ def test_the_command_counts_selected_tokens(
       assert f'kept, {found.selected} selected, ' in err
       if report in more:
         page = (tmp_path / f'out-{i}.html').read_text()
-        assert page_selection.fact(found) in page
+        assert f'{found.selected} of {found.total} tokens selected' in page
 
 
 @only(argvalues=['bytes'])
@@ -228,13 +220,14 @@ def test_the_command_counts_selected_tokens(
 def test_the_switch_hides_the_highlights(summarizer, tmp_path):
   """In a browser; the page's style does it without scripts."""
   path = tmp_path / 'page.html'
-  source_page.write(str(path), summarizer, 'a', TEXT, tokens_of(summarizer), {})
-  page = re.sub('<script>.*?</script>', '', path.read_text(), flags=re.S)
+  source = attribution.attribute(summarizer, TEXT, tokens_of(summarizer))
+  page = page_lib.render('a', source, {})
+  page = re.sub('<script>.*?</script>', '', page, flags=re.S)
   rest = 'body > :not(main), main > :not(.document), label'
   page = page.replace('</style>', f'{rest} {{display: none}} </style>')
   blue, switch = {}, 'id="show-selected" '
   for state in ('checked', ''):
     path.write_text(page.replace(f'{switch}checked', switch + state))
-    pixels = test_source_page.take_picture(path)
+    pixels = test_page.take_picture(path)
     blue[state] = int((pixels == [0xCF, 0xE2, 0xF6]).all(-1).sum())
   assert blue['checked'] > 500 and blue[''] == 0

@@ -1,7 +1,8 @@
-"""The source page of a summary, also in a real browser."""
+"""The page of a summary: escaped, linked; in print, by keyboard, on phones."""
 
 import html.parser
 import json
+import os
 import re
 import subprocess
 import weakref
@@ -9,17 +10,19 @@ import weakref
 import numpy as np
 import pytest
 
+import locost_jax
 from locost_jax import summarize
+from locost_jax.attribution import attribution
+from locost_jax.attribution import page as page_lib
+from locost_jax.attribution import passages as passages_lib
+from locost_jax.attribution import words as words_lib
 from locost_jax.generation import generate
-from locost_jax.summarizing import attribution
-from locost_jax.summarizing import closest_words
-from locost_jax.summarizing import page_contents
-from locost_jax.summarizing import page_html
-from locost_jax.summarizing import passages as passages_lib
-from locost_jax.summarizing import source_page
-from locost_jax.summarizing import written_tokens
+from locost_jax.models import parameters
+from locost_jax.summarizing import report
 from tests import browser
+from tests import browser_driver
 from tests import tiny_run
+from tests.summarizing.summarize_command import make_row
 
 EVIL = """</script><script>document.title="broken"</script> <img src=x
 onerror="alert(1)"> "quoted" & 'single' <b>bold</b> \u2028 &lt;"""
@@ -33,6 +36,17 @@ TEXT = '\n\n'.join(
 )
 SUMMARY = 'A caterpillar smoked on a mushroom. The cook said </script> & "no".'
 
+ORIGIN = {
+    'model': 'locost',
+    'parameters': '16,812,345',
+    'checkpoint': f'/{"a_long_name" * 9}/checkpoints/1200',
+    'step': '1,200',
+    'dtype': 'bfloat16',
+    'tokens read': '9,123 of 10,000',
+    'seconds': '12.3 (encoding 4.5, decoding 7.8)',
+}
+SETTINGS = {'method': 'beam', 'num_beams': 4, 'max_length': 128, 'seed': 7}
+
 
 def make_source(text=TEXT, summary=SUMMARY, peak=(2, 1)):
   """Makes a Source whose sentence i attended most to passage peak[i]."""
@@ -42,7 +56,7 @@ def make_source(text=TEXT, summary=SUMMARY, peak=(2, 1)):
   tokens[-1] = 0  # not read
   spans = [(0, 35), (36, len(summary))]
   quotes = [text[start:end] for start, end in passages]
-  closest = closest_words.closest_passages(
+  closest = words_lib.closest_passages(
       [summary[slice(*span)] for span in spans], quotes
   )
   sentences = []
@@ -50,8 +64,8 @@ def make_source(text=TEXT, summary=SUMMARY, peak=(2, 1)):
     mass = np.full(P, 0.1)
     mass[p], mass[-1] = 0.7, 0
     best = np.argsort(-mass, kind='stable')[:3]
-    attended = [closest_words.Match(int(b), mass[b]) for b in best]
-    sentences.append(written_tokens.Sentence(span, mass, attended, match))
+    attended = [words_lib.Match(int(b), mass[b]) for b in best]
+    sentences.append(attribution.Sentence(span, mass, attended, match))
   mean = np.mean([sentence.mass for sentence in sentences], 0)
   given = text, summary, passages, tokens, sentences, mean
   return attribution.Source(
@@ -99,7 +113,7 @@ class Reader(html.parser.HTMLParser):
 
 def test_text_is_escaped_everywhere():
   name = '</title><script>x</script>"\'&'
-  page = source_page.page(name, make_source(), {'<key>': '"<value>'})
+  page = page_lib.render(name, make_source(), {'<key>': '"<value>'})
   reader = Reader(page)
   assert reader.tags.count('script') == 2  # the data and the page's script
   assert not {'img', 'b', 'link', 'iframe'} & set(
@@ -114,14 +128,14 @@ def test_text_is_escaped_everywhere():
 
 
 def test_a_lone_surrogate_is_written(tmp_path):
-  page = source_page.page(
+  page = page_lib.render(
       'a\ud800', make_source('One \ud800.\n\nTwo.', SUMMARY, (0, 0)), {}
   )
   page.encode('utf-8')
 
 
 def test_links_lead_both_ways():
-  page = source_page.page('name', make_source(), {})
+  page = page_lib.render('name', make_source(), {})
   reader = Reader(page)
   assert len(set(reader.ids)) == len(reader.ids)
   assert {link[1:] for link in reader.links} <= set(reader.ids)
@@ -147,11 +161,11 @@ def test_the_strip_keeps_the_total_mass(P):
   tokens[generator.integers(P)] = 9
   mass[tokens == 0] = 0
   edges = np.append(0, np.cumsum(tokens)) / tokens.sum()
-  row = page_contents.make_strip(mass, edges, [])
-  assert len(row['mass']) == len(row['passage']) == page_contents.COLUMNS
+  row = page_lib.make_strip(mass, edges, [])
+  assert len(row['mass']) == len(row['passage']) == page_lib.COLUMNS
   np.testing.assert_allclose(sum(row['mass']), mass.sum(), atol=1e-3)
   for column, p in enumerate(row['passage']):  # it lies in that column
-    left, right = np.array([column, column + 1]) / page_contents.COLUMNS
+    left, right = np.array([column, column + 1]) / page_lib.COLUMNS
     assert tokens[p - 1] and edges[p - 1] < right + 1e-9
     assert edges[p] > left - 1e-9
 
@@ -159,15 +173,18 @@ def test_the_strip_keeps_the_total_mass(P):
 def test_marks_shared_phrases_and_not_articles():
   quote = 'The old man and the sea are in the code of the harbour, the end.'
   rare = lambda word: word not in ('the', 'of', 'and', 'is')
-  result = page_html.render_quote(
-      quote, 'the code of the harbour is <x>.', rare
-  )
-  assert re.findall('<mark>(.*?)</mark>', result) == ['code of the harbour']
-  assert re.sub('<.*?>', '', result) == quote
+  find = lambda quote, sentence: [
+      quote[a:b] for a, b in page_lib.find_shared_phrases(quote, sentence, rare)
+  ]
+  found = find(quote, 'the code of the harbour is <x>.')
+  assert found == ['code of the harbour']
+  # A long passage is cut around its first phrase.
   long = 'start ' * 300 + 'the harbour lies here ' + 'end ' * 300
-  result = page_html.render_quote(long, 'harbour', rare)
-  assert '<mark>harbour</mark>' in result and len(result) < 700
-  assert result.count('…') == 2
+  source = make_source(f'{long}\n\nB.\n\nC.', 'The harbour. Of C.', (0, 0))
+  card = page_lib.render('name', source, {}).split('<blockquote>')[1]
+  card = card.split('</blockquote>')[0]
+  assert 'harbour</mark>' in card and len(card) < 600
+  assert card.count('…') == 2
 
 
 def read_untimed(path):
@@ -223,11 +240,104 @@ def test_the_command_writes_pages(tmp_path, run_command, monkeypatch):
   call(*again, '--batch_size=1')
   assert read[3:] == [(1, 64), (1, 64)]
   pages = [read_untimed(tmp_path / link) for link in links]
-  given, one_at_a_time = attribution.token_mass, False
-  monkeypatch.setattr(attribution, 'token_mass', lambda *a: given(*a[:5]))
+  given, one_at_a_time = attribution.attribute, False
+  monkeypatch.setattr(
+      attribution, 'attribute', lambda *a: given(*a[:4], None, *a[5:])
+  )
   call(*again)
   assert len(read) == 8  # the batch, then each document
   assert [read_untimed(tmp_path / link) for link in links] == pages
+
+
+def read_settings(page):
+  """Returns {name: value} from the foot of a page."""
+  foot = page[page.index('<footer') :]
+  return dict(re.findall('<dt>(.*?)</dt><dd>(.*?)</dd>', foot))
+
+
+def test_a_page_names_its_model_after_the_summary():
+  source = make_source()
+  page = page_lib.render('name', source, SETTINGS, origin=ORIGIN)
+  shown = read_settings(page)
+  assert shown.items() >= ORIGIN.items()
+  assert shown['num_beams'] == '4' and 'seed' not in shown
+  line = 'locost · 16,812,345 parameters · step 1,200 · 12.3 s'
+  assert page.index('id="summary"') < page.index(line)
+  sampled = page_lib.render('name', source, dict(SETTINGS, method='sample'))
+  assert read_settings(sampled)['seed'] == '7'
+
+
+def test_seconds_name_the_batch():
+  row = dict(make_row('', 1000), tokens_kept=9, documents_in_batch=2)
+  shown = report.describe_row(row)
+  assert shown['tokens read'] == '9 of 1,000'
+  assert shown['seconds'].endswith('share of a batch of 2 documents)')
+
+
+def test_the_command_names_the_model(run, call, tmp_path):
+  """The page of a new summary and of one from an earlier call."""
+  document, page = tmp_path / 'a.txt', tmp_path / 'a.html'
+  document.write_text('Document a.')
+  output = f'--output={tmp_path / "o.jsonl"}'
+  command = '--checkpoint', run, document, output, f'--report={page}'
+  pages = []
+  for _ in range(2):
+    status, _, err = call(*command, '--num_beams=2')
+    assert status == 0, err
+    pages.append(page.read_text())
+  assert pages[0] == pages[1]
+  shown = read_settings(pages[0])
+  params = locost_jax.load(run).params
+  assert shown['parameters'] == f'{parameters.count(params):,}'
+  assert shown['model'] == 'locost' and shown['dtype'] == 'float32'
+  name = os.path.basename(run)  # not the directories of this machine
+  assert shown['checkpoint'] == f'{name}/checkpoints/{shown["step"]}'
+  assert str(run) not in pages[0]
+  assert shown['num_beams'] == '2' and 'seed' not in shown
+  assert re.match(r'\d+\.\d \(encoding \d+\.\d, decoding ', shown['seconds'])
+
+
+class Isolation(html.parser.HTMLParser):
+  """Collects the elements that enclose each text with a direction mark."""
+
+  def __init__(self, page):
+    super().__init__()
+    self.open, self.found = [], []
+    self.feed(page)
+
+  def handle_starttag(self, tag, attributes):
+    if tag not in ('meta', 'input', 'rect', 'path', 'br', 'link'):
+      self.open.append(tag)
+
+  def handle_endtag(self, tag):
+    if tag in self.open:
+      del self.open[len(self.open) - 1 - self.open[::-1].index(tag) :]
+
+  def handle_data(self, data):
+    if '\u202e' in data:
+      self.found.append(tuple(self.open))
+
+
+def test_a_direction_mark_changes_only_its_own_text():
+  """Each text is in an isolated element or fills a block."""
+  turn = lambda text: '\n\n'.join(
+      '\u202e'.join([part[:9], part[9:]]) for part in text.split('\n\n')
+  )
+  summary = f'{SUMMARY[:9]}\u202e{SUMMARY[9:45]}\u202e{SUMMARY[45:]}'
+  source = make_source(turn(TEXT), summary)
+  page = page_lib.render('na\u202eme', source, {'key': 'val\u202eue'})
+  page += page_lib.render_index([('a-1.html', 'na\u202eme', summary)] * 2)
+  style = re.sub(r'/\*.*?\*/', '', page, flags=re.DOTALL)
+  rule = re.search(r'([^{}]+)\{\s*unicode-bidi: isolate;', style)
+  selectors = [s.strip() for s in rule[1].split(',')]
+  found = Isolation(page).found
+  assert len(found) > 12
+  for elements in found:
+    pairs = set(elements) | {
+        f'{outer} > {inner}' for outer, inner in zip(elements, elements[1:])
+    }
+    alone = elements[-1] in ('title', 'h1', 'dd', 'p') or 'svg' in elements
+    assert alone or pairs & set(selectors), elements
 
 
 def chromium(tmp_path, *arguments):
@@ -249,7 +359,7 @@ def chromium(tmp_path, *arguments):
 def test_the_browser_runs_the_page(tmp_path):
   """No script error; the strip shows the sentence named in the address."""
   page = tmp_path / 'page.html'
-  page.write_text(source_page.page('name', make_source(), {}))
+  page.write_text(page_lib.render('name', make_source(), {}))
   dom, console = chromium(tmp_path, '--dump-dom', f'{page.as_uri()}#s1')
   assert console == []
   assert 'data-ready="yes"' in dom
@@ -260,7 +370,7 @@ def test_the_browser_runs_the_page(tmp_path):
       int(p) for p in re.findall(r'<a href="#p(\d)" tabindex="-1"><rect', dom)
   ]
   heat = [float(x) for x in re.findall(r'fill-opacity="([\d.]+)"', dom)]
-  assert len(passages) == len(heat) == page_contents.COLUMNS
+  assert len(passages) == len(heat) == page_lib.COLUMNS
   assert {p for p, h in zip(passages, heat) if h > 0.9} == {3}
   # Negative control: the browser reports a script that it cannot run.
   broken = page.read_text().replace("'use strict';", "'use strict'; x;")
@@ -289,7 +399,7 @@ def test_the_browser_paints_the_strip(tmp_path):
   """The screenshot has the strip's colours at the passages' positions."""
   page = tmp_path / 'page.html'
   source = make_source(peak=(0, 0))
-  html_text = source_page.page('name', source, {})
+  html_text = page_lib.render('name', source, {})
   # Only the strip, so that its position is known.
   html_text = html_text.replace(
       '</style>',
@@ -306,47 +416,81 @@ def test_the_browser_paints_the_strip(tmp_path):
   assert redness[: edge - 10].min() > 100 > 60 > redness[edge + 10 :].max()
 
 
-class Isolation(html.parser.HTMLParser):
-  """Collects the elements that enclose each text with a direction mark."""
-
-  def __init__(self, page):
-    super().__init__()
-    self.open, self.found = [], []
-    self.feed(page)
-
-  def handle_starttag(self, tag, attributes):
-    if tag not in ('meta', 'input', 'rect', 'path', 'br', 'link'):
-      self.open.append(tag)
-
-  def handle_endtag(self, tag):
-    if tag in self.open:
-      del self.open[len(self.open) - 1 - self.open[::-1].index(tag) :]
-
-  def handle_data(self, data):
-    if '\u202e' in data:
-      self.found.append(tuple(self.open))
-
-
-def test_a_direction_mark_changes_only_its_own_text(tmp_path):
-  """Each text is in an isolated element or fills a block."""
-  turn = lambda text: '\n\n'.join(
-      '\u202e'.join([part[:9], part[9:]]) for part in text.split('\n\n')
+@pytest.fixture(scope='module')
+def tab(tmp_path_factory):
+  """A browser with the page of a long document."""
+  directory = tmp_path_factory.mktemp('browser')
+  text = '\n\n'.join(
+      [
+          TEXT,
+          'x' * 300,  # a word wider than a phone
+          *['The mushroom and the caterpillar of the field. ' * 20] * 30,
+      ]
   )
-  summary = f'{SUMMARY[:9]}\u202e{SUMMARY[9:45]}\u202e{SUMMARY[45:]}'
-  source = make_source(turn(TEXT), summary)
-  page = source_page.page('na\u202eme', source, {'key': 'val\u202eue'})
-  source_page.write_index(
-      tmp_path / 'index.html', [('a-1.html', 'na\u202eme', summary)] * 2
+  path = directory / 'page.html'
+  name = 'a_name_of_a_file_that_is_wider_than_a_phone.txt'
+  source = make_source(text)
+  path.write_text(page_lib.render(name, source, SETTINGS, origin=ORIGIN))
+  with browser_driver.open_page(directory / 'profile') as page:
+    page.resize(1000, 800)
+    page.open(path.as_uri())
+    yield page
+
+
+@browser.needed
+def test_the_keyboard_opens_the_sources_of_a_sentence(tab):
+  """Tab reaches each sentence with a visible focus; Enter goes to it."""
+  active = 'document.activeElement.'
+  links = []
+  for _ in range(5):
+    tab.press('Tab')
+    style = tab.run(f'getComputedStyle({active[:-1]}).outline')
+    assert 'solid' in style and '2px' in style, style
+    links.append(tab.run(f'{active}closest("p") && {active}hash'))
+  assert links == [None, None, None, '#s1', '#s2']
+  tab.press('Enter')
+  assert tab.run('location.hash') == '#s2'
+  assert tab.run('document.querySelector(".chips .on").textContent') == '2'
+  top, height = tab.run(
+      '[document.querySelector("#s2").getBoundingClientRect().top, innerHeight]'
   )
-  page += (tmp_path / 'index.html').read_text()
-  style = re.sub(r'/\*.*?\*/', '', page, flags=re.DOTALL)
-  rule = re.search(r'([^{}]+)\{\s*unicode-bidi: isolate;', style)
-  selectors = [s.strip() for s in rule[1].split(',')]
-  found = Isolation(page).found
-  assert len(found) > 12
-  for elements in found:
-    pairs = set(elements) | {
-        f'{outer} > {inner}' for outer, inner in zip(elements, elements[1:])
-    }
-    alone = elements[-1] in ('title', 'h1', 'dd', 'p') or 'svg' in elements
-    assert alone or pairs & set(selectors), elements
+  assert 0 <= top < height / 2
+  tab.press('Tab')  # the next Tab stays inside the sentence
+  assert tab.run(f'{active}closest("article").id') == 's2'
+
+
+@browser.needed
+def test_a_phone_does_not_scroll_sideways(tab):
+  tab.resize(360, 740, mobile=True)
+  width = 'Math.max(document.documentElement.scrollWidth, innerWidth)'
+  assert tab.run(width) == 360
+  # Negative control: an element that is too wide is detected.
+  tab.run('document.querySelector("h1").style.width = "500px"')
+  assert tab.run(width) > 360
+  tab.run('document.querySelector("h1").style.width = ""')
+  tab.resize(1000, 800)
+
+
+@browser.needed
+def test_print_is_black_on_white_without_controls(tab, tmp_path):
+  """Also in a dark colour scheme, which only affects the screen."""
+  tab.emulate(scheme='dark')
+  tab.screenshot(tmp_path / 'screen.png')
+  tab.emulate('print', 'dark')
+  tab.screenshot(tmp_path / 'print.png')
+  show = lambda selector, key: tab.run(
+      f'getComputedStyle(document.querySelector("{selector}"))["{key}"]'
+  )
+  assert show('body', 'color') == 'rgb(0, 0, 0)'
+  assert show('body', 'backgroundColor') == 'rgb(255, 255, 255)'
+  assert show('.chips', 'display') == show('.back', 'display') == 'none'
+  assert show('.strip', 'position') == 'static'
+  assert show('.summary a', 'backgroundImage') == 'none'
+  assert show('blockquote', 'breakInside') == 'avoid'
+  assert show('footer', 'display') == 'block'
+  screen, paper = (
+      np.median(read_png(tmp_path / f'{name}.png'))
+      for name in ('screen', 'print')
+  )
+  assert screen < 60 and paper == 255
+  tab.emulate()

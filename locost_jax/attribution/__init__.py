@@ -1,0 +1,1 @@
+"""Where a summary comes from: attention, copied words, and its page."""

@@ -1,0 +1,219 @@
+"""Writes the pages that show where the summaries of one call come from."""
+
+import glob
+import os
+import re
+
+from locost_jax import files
+from locost_jax import models
+from locost_jax.attribution import attribution
+from locost_jax.attribution import levels as levels_lib
+from locost_jax.attribution import page
+from locost_jax.errors import disk_error
+from locost_jax.errors import InputError
+from locost_jax.errors import visible
+from locost_jax.models import parameters
+from locost_jax.summarizing import outputs
+from locost_jax.summarizing import parts
+from locost_jax.summarizing import reading
+from locost_jax.workdir import checkpoint as checkpoint_lib
+
+
+class Pages:
+  """Writes a page for each document, if there is a report.
+
+  Attributes:
+    failures: the number of pages that could not be written.
+  """
+
+  def __init__(self, summarizer, settings, options, jobs, progress):
+    self._summarizer, self._path = summarizer, options.report
+    self._settings = dict(settings, checkpoint=options.checkpoint)
+    self._jobs, self._progress, self._entries = jobs, progress, {}
+    self.failures = 0
+    if not self._path:
+      return
+    self._model = describe_model(
+        summarizer, options.name or options.checkpoint, options.dtype
+    )
+    self._keys = [
+        page.page_key(job.document.id, job.document.as_read, self._settings)
+        for job in jobs
+    ]
+    if not options.overwrite:
+      self._refuse_others()
+
+  def add(self, job, row, done=None):
+    """Writes the page of a document.
+
+    Args:
+      job: stream.Job.
+      row: its row, with the summary and the time it took.
+      done: stream.Done; None: an earlier call wrote the summary.
+    """
+    if self._path:
+      self._progress.head(visible(job.document.id))
+      self._progress.show('page', 0, 1)
+      self._try(job.document.id, lambda: self._write(job, row, done))
+
+  def write_index(self):
+    """Writes the list of the pages of several documents.
+
+    Returns:
+      Whether the report exists: this list, or the page of the only document.
+    """
+    if len(self._jobs) > 1 and self._entries:
+      return self._try('all summaries', self._write_index)
+    return bool(self._entries)
+
+  def _write(self, job, row, done):
+    document, path = job.document, self._page_path(job)
+    key, name, summary = self._keys[job.number], document.id, row['prediction']
+    # The page of an earlier call was made from the tokens that were written.
+    # The tabs of a question may lead to other pages now.
+    if (
+        done is not None
+        or document.query
+        or not os.path.exists(path)
+        or page.read_key(path) != key
+    ):
+      source = self._attribute(document, row, done)
+      summary = source.summary
+      origin = {**self._model, **describe_row(row)}
+      html = page.render(
+          name,
+          source,
+          self._settings,
+          key,
+          origin,
+          document.places,
+          self._tabs(job),
+      )
+      files.write(path, html)
+    name += document.query and f': {document.query}'
+    self._entries[job.number] = os.path.basename(path), name, summary
+
+  def _attribute(self, document, row, done):
+    """Returns the `attribution.Source` of a document, as in `add`."""
+    if row.get('levels', 1) > 1:
+      return levels_lib.attribute(
+          self._summarizer,
+          document.text,
+          (done and done.levels)
+          or parts.read_levels(self._summarizer, document.text, row),
+          self._progress.show,
+          document.places,
+      )
+    tokens = done and done.tokens
+    if tokens is None:
+      tokens = reading.summary_tokens(self._summarizer, row['prediction'])
+    return attribution.attribute(
+        self._summarizer,
+        document.as_read,
+        tokens,
+        self._settings['max_input_length'],
+        done and done.memory,
+        document.places,
+    )
+
+  def _page_path(self, job):
+    return outputs.page_path(self._path, job.number + 1, len(self._jobs))
+
+  def _tabs(self, job):
+    """Returns the questions about a document and the files of their pages."""
+    of = lambda job: (job.document.source, job.document.id)
+    return [
+        (
+            other.document.query,
+            other.number != job.number
+            and os.path.basename(self._page_path(other)),
+        )
+        for other in self._jobs
+        if other.document.query and of(other) == of(job)
+    ]
+
+  def _write_index(self):
+    entries = [self._entries[number] for number in sorted(self._entries)]
+    html = page.render_index(entries, page.page_key(self._keys))
+    files.write(self._path, html)
+
+  def _try(self, name, write_page):
+    """Writes a page, returns whether it could; reports and counts a failure."""
+    try:
+      write_page()
+      return True
+    except Exception as error:  # the summary itself is already written
+      self.failures += 1
+      if isinstance(error, OSError):
+        error = f'{error.filename}: {disk_error(error)}'
+      elif not isinstance(error, InputError):
+        error = f'{type(error).__name__}: {error}'
+      self._progress.note(visible(f'error: the page of {name}: {error}'))
+      return False
+
+  def _refuse_others(self):
+    """Raises an InputError if a file would be replaced and not made again.
+
+    Pages of the documents of this call are made again, maybe under another
+    number, and so is an index of such pages.
+    """
+    stem, extension = os.path.splitext(self._path)
+    numbered = [
+        path
+        for path in glob.glob(f'{glob.escape(stem)}-*{extension}')
+        if re.fullmatch(
+            r'\d+', path[len(stem) + 1 : len(path) - len(extension)]
+        )
+    ]
+    are_ours = numbered and all(
+        page.read_key(path) in self._keys for path in numbered
+    )
+    for path in outputs.page_paths(self._path, len(self._jobs)):
+      if not os.path.exists(path):
+        continue
+      key = page.read_key(path)
+      is_index = key is not None and path == self._path
+      if key not in self._keys and not (is_index and are_ours):
+        outputs.refuse_existing(path, 'report')
+
+
+def describe_model(summarizer, checkpoint, dtype):
+  """Returns {name: value} of the model, the same for every document.
+
+  A page is for others too, so a local checkpoint is named without the
+  directories above its WORKDIR.
+
+  Args:
+    checkpoint: directory or name that was loaded.
+    dtype: name of the dtype of the activations.
+  """
+  name, step = checkpoint, None
+  if os.path.isdir(checkpoint):
+    path = os.path.abspath(summarizer.source)
+    step = checkpoint_lib.step_of(path)
+    parts = 1 if step is None else 3  # quickstart/checkpoints/1200
+    name = '/'.join(path.split('/')[-parts:])
+  return {
+      'model': next(
+          name
+          for name, (Config, _) in models.MODELS.items()
+          if type(summarizer.config) is Config
+      ),
+      'parameters': f'{parameters.count(summarizer.params):,}',
+      'checkpoint': name,
+      'step': None if step is None else f'{step:,}',
+      'dtype': dtype,
+  }
+
+
+def describe_row(row):
+  """Returns {name: value} of a summary's row: its tokens and its time."""
+  batch = row['documents_in_batch']
+  share = f', its share of a batch of {batch} documents' if batch > 1 else ''
+  return {
+      'tokens read': f'{row["tokens_kept"]:,} of {row["tokens_read"]:,}',
+      'seconds': (
+          f'{row["seconds"]:.1f} (encoding {row["seconds_encoding"]:.1f}, '
+          f'decoding {row["seconds_decoding"]:.1f}{share})'
+      ),
+  }
