@@ -109,8 +109,7 @@ def _cell(column):
 
 
 def count_documents(documents, total=0):
-  """Returns '382 documents', or '500 of 6,440 documents' for a part of a split.
-  """
+  """Returns '382 documents', or '500 of 6,440 documents' for a part of a split."""
   of = f' of {total:,}' if total > documents else ''
   return f'{documents:,}{of} documents'
 
