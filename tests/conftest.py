@@ -46,7 +46,6 @@ TABLE = {
     'bench': ('bench',),
     'papers': (
         'papers',
-        'evaluation/test_by_length.py',
         'evaluation/test_compare_predictions.py',
         'evaluation/test_model_metrics.py',
     ),
