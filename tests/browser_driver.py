@@ -2,11 +2,14 @@
 
 import base64
 import contextlib
+import io
 import json
 import os
 import select
 import subprocess
 import time
+
+import numpy as np
 
 from tests import browser
 
@@ -14,10 +17,12 @@ _TIMEOUT = 60  # seconds
 
 
 class Page:
-  """One page of a browser: keys, sizes, scripts and pictures."""
+  """One page of a browser: keys, sizes, scripts, errors and pictures."""
 
-  def __init__(self, send):
-    self._send = send
+  def __init__(self, send, errors):
+    self._send, self.errors = send, errors
+    for domain in 'Runtime', 'Log':
+      send(f'{domain}.enable')
 
   def open(self, url):
     """Loads a page and waits until it is complete."""
@@ -52,10 +57,13 @@ class Page:
     scheme = dict(name='prefers-color-scheme', value=scheme)
     self._send('Emulation.setEmulatedMedia', media=media, features=[scheme])
 
-  def screenshot(self, path, whole=False):
-    """Writes a PNG of the window or of the whole page."""
-    done = self._send('Page.captureScreenshot', captureBeyondViewport=whole)
-    path.write_bytes(base64.b64decode(done['data']))
+  def screenshot(self):
+    """Returns the pixels of the window: uint8 [height, width, 3]."""
+    from matplotlib import image  # pylint: disable=g-import-not-at-top
+
+    done = self._send('Page.captureScreenshot')
+    pixels = image.imread(io.BytesIO(base64.b64decode(done['data'])))
+    return (pixels[..., :3] * 255).round().astype(np.uint8)
 
 
 @contextlib.contextmanager
@@ -88,7 +96,7 @@ def open_page(profile):
 
 def _attach(out, into):
   """Returns the Page of a new tab."""
-  number, data = 0, b''
+  number, data, errors = 0, b'', []
 
   def send(method, session=None, **params):
     nonlocal number, data
@@ -106,6 +114,8 @@ def _attach(out, into):
         data += chunk
       line, data = data.split(b'\0', 1)
       answer = json.loads(line)
+      if answer.get('method') in ('Runtime.exceptionThrown', 'Log.entryAdded'):
+        errors.append(answer['params'])
       if answer.get('id') == number:
         assert 'error' not in answer, answer
         return answer['result']
@@ -113,4 +123,4 @@ def _attach(out, into):
   target = send('Target.createTarget', url='about:blank')['targetId']
   session = send('Target.attachToTarget', targetId=target, flatten=True)
   session = session['sessionId']
-  return Page(lambda method, **params: send(method, session, **params))
+  return Page(lambda method, **params: send(method, session, **params), errors)

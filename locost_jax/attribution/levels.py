@@ -64,7 +64,7 @@ def attribute(summarizer, text, levels, progress=None, places=()):
       if progress:
         progress('page', next(done), total)
       found.append(_read_part(summarizer, part, segments, begin))
-      begin += _count_letters(part.text)
+      begin += _letters_before(part.text, len(part.text))
     first_level = first_level or found
     if level is not levels[-1]:
       segments = _sentence_letters(level, found)
@@ -140,7 +140,7 @@ def _sentence_letters(parts, found):
   for part, read in zip(parts, found):
     starts = [start for start, _ in read.written.spans]
     begins.append(before + _letters_before(read.written.text, starts))
-    before += _count_letters(part.summary)
+    before += _letters_before(part.summary, len(part.summary))
   return np.concatenate(begins)
 
 
@@ -149,7 +149,3 @@ def _letters_before(text, offsets):
   is_letter = [not letter.isspace() for letter in text]
   before = np.append(0, np.cumsum(is_letter, dtype=int))
   return before[np.asarray(offsets, int)]
-
-
-def _count_letters(text):
-  return sum(not letter.isspace() for letter in text)

@@ -102,18 +102,9 @@ def render(name, source, settings, key='', origin=None, places=(), tabs=()):
 
 
 def render_index(entries, key=''):
-  """Returns the list of the pages of several documents.
-
-  Args:
-    entries: list of (file, name, summary).
-    key: `page_key` of the documents.
-  """
-  entries = [
-      (file, name, text_lib.squeeze(summary)) for file, name, summary in entries
-  ]
-  title = f'{len(entries)} summaries'
+  """Returns the page that lists (file, name, summary) of several documents."""
   values = dict(entries=entries, settings={})
-  return _render('index.html', title, key, '', values)
+  return _render('index.html', f'{len(entries)} summaries', key, '', values)
 
 
 def page_key(*contents):
@@ -160,7 +151,10 @@ def _templates():
       keep_trailing_newline=True,
   )
   templates.filters.update(
-      share=format_share, number='{:,}'.format, counted=_counted
+      counted=_counted,
+      number='{:,}'.format,
+      share=format_share,
+      squeeze=text_lib.squeeze,
   )
   return templates
 
@@ -355,7 +349,7 @@ def _containing(spans, span):
 
 
 def make_strip(mass, edges, top):
-  """Makes the strip of one sentence: for each column its mass and its passage.
+  """Makes the strip of one sentence, which the page's script reads.
 
   Args:
     mass: [P].
@@ -363,8 +357,7 @@ def make_strip(mass, edges, top):
     top: numbers of the passages to point at.
 
   Returns:
-    The dict that the page's script reads: mass and passage, lists of COLUMNS
-    values, and top.
+    dict of `mass` and `passage`, lists of COLUMNS values, and `top`.
   """
   if not edges[-1]:  # nothing was read
     return {'mass': [0.0] * COLUMNS, 'passage': [1] * COLUMNS, 'top': top}
@@ -396,16 +389,9 @@ def _find_rare_words(quotes):
 
 
 def find_shared_phrases(quote, sentence, is_rare):
-  """Finds the phrases that a passage shares with a sentence.
+  """Returns the (start, end) of the phrases a passage shares with a sentence.
 
   A phrase is a run of shared words from its first rare word to its last.
-
-  Args:
-    quote: the passage.
-    is_rare: word -> bool.
-
-  Returns:
-    A list of (start, end) in the quote.
   """
   shared = set(words_lib.words(sentence))
   phrases, run = [], []
@@ -421,12 +407,7 @@ def find_shared_phrases(quote, sentence, is_rare):
 
 
 def _excerpt(passage, sentence, score, bar, is_rare):
-  """Returns what is shown of a passage with a sentence; shared phrases marked.
-
-  Args:
-    sentence: its text.
-    bar: length of the passage's bar, in percent.
-  """
+  """Returns what is shown of a passage with a sentence, phrases marked."""
   quote = passage['quote']
   phrases = find_shared_phrases(quote, sentence, is_rare)
   begin, stop = choose_excerpt(quote, phrases)
@@ -443,15 +424,7 @@ def _excerpt(passage, sentence, score, bar, is_rare):
 
 
 def choose_excerpt(quote, phrases):
-  """Chooses the part of a passage that is shown: around the first phrase.
-
-  Args:
-    quote: the passage.
-    phrases: of `find_shared_phrases`.
-
-  Returns:
-    (start, end).
-  """
+  """Returns the (start, end) of a passage to show: around the first phrase."""
   begin, stop = 0, len(quote)
   if stop <= _QUOTED:
     return begin, stop

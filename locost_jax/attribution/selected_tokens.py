@@ -46,7 +46,7 @@ def is_text(summarizer, pages):
   marks = vocabulary.bos_id, vocabulary.eos_id, vocabulary.pad_id
   ids = np.concatenate([np.asarray(page, int) for page in pages])
   found = ~np.isin(ids, [mark for mark in marks if mark is not None])
-  if has_front(summarizer):
+  if summarizer.pages is not None:  # the vector in front
     found[0] = False
   return found
 
@@ -61,11 +61,6 @@ def is_selected(summarizer, pages, mask):
   rows = rows.reshape(-1, rows.shape[-1])
   read = np.concatenate([row[: len(p)] for row, p in zip(rows, pages)])
   return read & is_text(summarizer, pages)
-
-
-def has_front(summarizer):
-  """Whether the first place of the memory is the mean of start states."""
-  return summarizer.pages is not None
 
 
 def count(summarizer, pages, mask):
@@ -85,7 +80,7 @@ def columns(summarizer, pages):
   number = min(COLUMNS, total)
   place = np.cumsum(own) - 1
   found = np.where(own, place * number // max(1, total), -1)
-  if has_front(summarizer):
+  if summarizer.pages is not None:
     found[0] = number
   return np.split(found, np.cumsum([len(page) for page in pages])[:-1]), number
 
@@ -106,6 +101,10 @@ def describe(summarizer, pages, ends, owners, mask, mass):
   tokens, kept = (
       np.bincount(column[which], minlength=number) for which in (own, chosen)
   )
+  # Columns without text have the passage of the one before.
+  placed = np.flatnonzero((0 <= column) & (column < number) & (owners >= 0))
+  passages = np.zeros(number, int)
+  passages[column[placed][::-1]] = owners[placed][::-1]  # the first one stays
   total = float(mass.sum())
   return Selection(
       int(chosen.sum()),
@@ -113,9 +112,9 @@ def describe(summarizer, pages, ends, owners, mask, mass):
       _spans(ends, chosen),
       kept / np.maximum(tokens, 1),
       mass[:number],
-      float(mass[number]) if has_front(summarizer) else None,
+      None if summarizer.pages is None else float(mass[number]),
       max(0.0, 1 - total) if total else 0.0,  # none where nothing was written
-      _first_passages(column, owners, number),
+      np.maximum.accumulate(passages),
   )
 
 
@@ -133,14 +132,3 @@ def _spans(ends, is_chosen):
       spans.append((start, end))
     before = end
   return spans
-
-
-def _first_passages(column, owners, number):
-  """Returns Selection.passages; columns without text have the one before."""
-  found, latest = [], 0
-  for i in range(number):
-    own = owners[column == i]
-    own = own[own >= 0]
-    latest = int(own[0]) if len(own) else latest
-    found.append(latest)
-  return np.array(found, int)

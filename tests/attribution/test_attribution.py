@@ -18,10 +18,10 @@ from locost_jax.models import attention_mass
 from locost_jax.models import decoder
 from locost_jax.models import decoder_layers
 from locost_jax.summarizing.summarizer import Summarizer
-from locost_jax.training import optim
-from locost_jax.training import step as step_lib
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_training
+from tests import batches
+from tests import learned
 from tests.models import small
 
 
@@ -236,47 +236,25 @@ def reader(tmp_path_factory):
       tmp_path_factory.mktemp('vocabulary') / 'spiece.model',
       900,
   )
-  steps, rows, L, T = 500, 16, 128, 40
 
   def encode(texts, length):
     rows = [vocabulary.encode(text) + [vocabulary.eos_id] for text in texts]
     return np.array([row + [0] * (length - len(row)) for row in rows], np.int32)
 
-  inputs, targets = (encode(texts, n) for texts, n in zip(zip(*corpus), (L, T)))
+  inputs, targets = map(encode, zip(*corpus), (128, 40))
   config = default.get_config()
   config.model.update(d_model=64, d_state=8, d_ff=128, d_kv=16, num_heads=4)
   config.model.update(num_layers=1, num_decoder_layers=2)
   config.model.vocab_size = vocabulary.size
   config.optim.update(name='adafactor', learning_rate=0.05, warmup_steps=20)
-  config.optim.cooldown_steps = steps // 3
+  config.train.steps, config.optim.cooldown_steps = 500, 166
   model = models.build(config.model)
-  params = jax.jit(step_lib.init_params, static_argnums=1)(
-      jax.random.key(0), model
-  )
-  optimizer = optim.make_optimizer(config.optim, steps, params)
-  step = jax.jit(
-      functools.partial(
-          step_lib.train_step,
-          model=model,
-          optimizer=optimizer,
-          config=config.optim,
-          schedule=optim.make_schedule(config.optim, steps),
-      ),
-      donate_argnums=0,
-  )
-  state = step_lib.init_state(jax.random.key(0), model, optimizer)
-  for _ in range(steps):
-    own = generator.integers(len(corpus), size=rows)
+  phase = learned.make_phase(config, model)
+  state = phase.init(jax.random.key(0))
+  for _ in range(config.train.steps):
+    own = generator.integers(len(corpus), size=16)
     y = targets[own]
-    state, scalars = step(
-        state,
-        dict(
-            encoder_input_tokens=inputs[own],
-            decoder_target_tokens=y,
-            decoder_input_tokens=np.pad(y, ((0, 0), (1, 0)))[:, :-1],
-            decoder_loss_weights=(y != 0).astype(np.float32),
-        ),
-    )
+    state, scalars = phase.step(state, batches.as_batch(inputs[own], y, y != 0))
   assert scalars['accuracy'] > 0.85
   return Summarizer(model, state.params, vocabulary)
 
@@ -286,22 +264,17 @@ def share_found(reader, generator, paragraphs, documents, shuffled=False):
   hits = []
   for _ in range(documents):
     text, _, where = make_document(generator, paragraphs)
-    tokens = reader.generate(np.array([reader.tokenize(text)]), max_length=40)[
-        0
-    ]
+    ids = np.array([reader.tokenize(text)])
+    (tokens,) = reader.generate(ids, max_length=40)
     source = attribution.attribute(reader, text, tokens)
     assert len(source.passages) == paragraphs
-    reported = {
-        sentence.span: source.summary[slice(*sentence.span)]
-        for sentence in source.sentences
-    }
     for paragraph in where:
       fact = text[slice(*source.passages[paragraph])]
       place = fact[: fact.index(' is ') + 4]  # 'The code of the harbour is '
       best = [
           sentence.attended
           for sentence in source.sentences
-          if reported[sentence.span].startswith(place)
+          if source.summary.startswith(place, sentence.span[0])
       ]
       aim = (paragraph + 7) % paragraphs if shuffled else paragraph
       hits.append(

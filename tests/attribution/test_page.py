@@ -4,7 +4,6 @@ import html.parser
 import json
 import os
 import re
-import subprocess
 import weakref
 
 import numpy as np
@@ -15,7 +14,6 @@ from locost_jax import summarize
 from locost_jax.attribution import attribution
 from locost_jax.attribution import page as page_lib
 from locost_jax.attribution import passages as passages_lib
-from locost_jax.attribution import words as words_lib
 from locost_jax.generation import generate
 from locost_jax.models import parameters
 from locost_jax.summarizing import report
@@ -56,17 +54,11 @@ def make_source(text=TEXT, summary=SUMMARY, peak=(2, 1)):
   tokens[-1] = 0  # not read
   spans = [(0, 35), (36, len(summary))]
   quotes = [text[start:end] for start, end in passages]
-  closest = words_lib.closest_passages(
-      [summary[slice(*span)] for span in spans], quotes
-  )
-  sentences = []
-  for span, p, match in zip(spans, peak, closest):
-    mass = np.full(P, 0.1)
-    mass[p], mass[-1] = 0.7, 0
-    best = np.argsort(-mass, kind='stable')[:3]
-    attended = [words_lib.Match(int(b), mass[b]) for b in best]
-    sentences.append(attribution.Sentence(span, mass, attended, match))
-  mean = np.mean([sentence.mass for sentence in sentences], 0)
+  mass = np.full((2, P), 0.1)
+  mass[:, -1], mass[0, peak[0]], mass[1, peak[1]] = 0, 0.7, 0.7
+  written = attribution.Written(summary, spans, None, None, np.arange(2))
+  sentences = written.describe_sentences(mass, quotes)
+  mean = mass.mean(0)
   given = text, summary, passages, tokens, sentences, mean
   return attribution.Source(
       *given, int(tokens.sum()) + 40, int(tokens.sum()) + 1
@@ -74,60 +66,59 @@ def make_source(text=TEXT, summary=SUMMARY, peak=(2, 1)):
 
 
 class Reader(html.parser.HTMLParser):
-  """Collects elements, ids, links and the texts of passages."""
+  """Collects the elements of a page, and its texts with what encloses them."""
 
-  def __init__(self, text):
+  def __init__(self, page):
     super().__init__()
-    self.tags, self.ids, self.links, self.texts = [], [], [], {}
-    self.open, self.data, self.scripts = None, '', []
-    self.feed(text)
+    self.elements, self.texts, self._open = [], [], []
+    self.feed(page)
+    self.ids, self.links = (
+        [element[key] for _, element in self.elements if key in element]
+        for key in ('id', 'href')
+    )
+    assert len(set(self.ids)) == len(self.ids)
+    self.missing = {link[1:] for link in self.links} - set(self.ids)
 
   def handle_starttag(self, tag, attributes):
-    attributes = dict(attributes)
-    self.tags.append(tag)
-    if 'id' in attributes:
-      self.ids.append(attributes['id'])
-    if 'href' in attributes:
-      self.links.append(attributes['href'])
-    assert 'src' not in attributes and not any(
-        name.startswith('on') for name in attributes
-    ), attributes
-    if tag == 'p':
-      self.open = attributes.get('id')
-    if tag == 'script':
-      self.scripts.append((attributes, ''))
-
-  def handle_data(self, data):
-    if self.open:
-      self.texts[self.open] = self.texts.get(self.open, '') + data
-    if self.tags and self.tags[-1] == 'script' and data.strip():
-      attributes, old = self.scripts[-1]
-      self.scripts[-1] = attributes, old + data
+    element = tag, dict(attributes)
+    assert 'src' not in element[1]
+    assert not any(name.startswith('on') for name in element[1]), element
+    self.elements.append(element)
+    if tag not in ('meta', 'input', 'rect', 'path'):
+      self._open.append(element)
 
   def handle_endtag(self, tag):
-    if tag == 'p':
-      self.open = None
-    if tag == 'script':
-      self.tags.append('')
+    while tag not in ('rect', 'path') and self._open.pop()[0] != tag:
+      pass
+
+  def handle_data(self, data):
+    self.texts.append((list(self._open), data))
+
+  def text_in(self, tag, key, value):
+    """Returns the text of elements like <tag key="value">."""
+    return ''.join(
+        text
+        for around, text in self.texts
+        if any(t == tag and a.get(key) == value for t, a in around)
+    )
 
 
 def test_text_is_escaped_everywhere():
   name = '</title><script>x</script>"\'&'
   page = page_lib.render(name, make_source(), {'<key>': '"<value>'})
   reader = Reader(page)
-  assert reader.tags.count('script') == 2  # the data and the page's script
-  assert not {'img', 'b', 'link', 'iframe'} & set(
-      re.findall(r'<(img|link|iframe)', page)
-  )
+  tags = [tag for tag, _ in reader.elements]
+  assert tags.count('script') == 2  # the data and the page's script
+  assert not {'img', 'link', 'iframe'} & set(tags)
   assert name not in page and '<key>' not in page and '"<value>' not in page
-  assert ' '.join(EVIL.split()) in reader.texts['p2']
+  assert ' '.join(EVIL.split()) in reader.text_in('p', 'id', 'p2')
   assert 'http' not in page.replace('http-equiv', '')
-  data = json.loads(reader.scripts[0][1])
-  assert [row['top'][:1] for row in data['rows']] == [[], [3], [2]]
-  assert '<' not in reader.scripts[0][1]
+  data = reader.text_in('script', 'id', 'data')
+  tops = [row['top'][:1] for row in json.loads(data)['rows']]
+  assert tops == [[], [3], [2]] and '<' not in data
 
 
-def test_a_lone_surrogate_is_written(tmp_path):
+def test_a_lone_surrogate_is_written():
   page = page_lib.render(
       'a\ud800', make_source('One \ud800.\n\nTwo.', SUMMARY, (0, 0)), {}
   )
@@ -137,8 +128,7 @@ def test_a_lone_surrogate_is_written(tmp_path):
 def test_links_lead_both_ways():
   page = page_lib.render('name', make_source(), {})
   reader = Reader(page)
-  assert len(set(reader.ids)) == len(reader.ids)
-  assert {link[1:] for link in reader.links} <= set(reader.ids)
+  assert not reader.missing
   assert {'s1', 's2', 'p1', 'p2', 'p3', 'p4', 'summary'} <= set(reader.ids)
   document = page[page.index('class="document"') :]
   third = document.split('id="p3"')[1].split('</p>')[0]
@@ -297,27 +287,6 @@ def test_the_command_names_the_model(run, call, tmp_path):
   assert re.match(r'\d+\.\d \(encoding \d+\.\d, decoding ', shown['seconds'])
 
 
-class Isolation(html.parser.HTMLParser):
-  """Collects the elements that enclose each text with a direction mark."""
-
-  def __init__(self, page):
-    super().__init__()
-    self.open, self.found = [], []
-    self.feed(page)
-
-  def handle_starttag(self, tag, attributes):
-    if tag not in ('meta', 'input', 'rect', 'path', 'br', 'link'):
-      self.open.append(tag)
-
-  def handle_endtag(self, tag):
-    if tag in self.open:
-      del self.open[len(self.open) - 1 - self.open[::-1].index(tag) :]
-
-  def handle_data(self, data):
-    if '\u202e' in data:
-      self.found.append(tuple(self.open))
-
-
 def test_a_direction_mark_changes_only_its_own_text():
   """Each text is in an isolated element or fills a block."""
   turn = lambda text: '\n\n'.join(
@@ -326,11 +295,15 @@ def test_a_direction_mark_changes_only_its_own_text():
   summary = f'{SUMMARY[:9]}\u202e{SUMMARY[9:45]}\u202e{SUMMARY[45:]}'
   source = make_source(turn(TEXT), summary)
   page = page_lib.render('na\u202eme', source, {'key': 'val\u202eue'})
-  page += page_lib.render_index([('a-1.html', 'na\u202eme', summary)] * 2)
+  index = page_lib.render_index([('a-1.html', 'na\u202eme', summary)] * 2)
   style = re.sub(r'/\*.*?\*/', '', page, flags=re.DOTALL)
   rule = re.search(r'([^{}]+)\{\s*unicode-bidi: isolate;', style)
   selectors = [s.strip() for s in rule[1].split(',')]
-  found = Isolation(page).found
+  found = [
+      [tag for tag, _ in around]
+      for around, text in Reader(page).texts + Reader(index).texts
+      if '\u202e' in text
+  ]
   assert len(found) > 12
   for elements in found:
     pairs = set(elements) | {
@@ -338,82 +311,6 @@ def test_a_direction_mark_changes_only_its_own_text():
     }
     alone = elements[-1] in ('title', 'h1', 'dd', 'p') or 'svg' in elements
     assert alone or pairs & set(selectors), elements
-
-
-def chromium(tmp_path, *arguments):
-  flags = (
-      '--disable-quic --disable-component-update --disable-sync '
-      '--hide-scrollbars --enable-logging=stderr --virtual-time-budget=3000 '
-      '--window-size=1000,800'
-  )
-  command = [*browser.command(tmp_path / 'profile'), *flags.split()]
-  done = subprocess.run(
-      [*command, *arguments], capture_output=True, text=True, timeout=120
-  )
-  assert done.returncode == 0, done.stderr[-2000:]
-  console = [line for line in done.stderr.splitlines() if 'CONSOLE' in line]
-  return done.stdout, console
-
-
-@browser.needed
-def test_the_browser_runs_the_page(tmp_path):
-  """No script error; the strip shows the sentence named in the address."""
-  page = tmp_path / 'page.html'
-  page.write_text(page_lib.render('name', make_source(), {}))
-  dom, console = chromium(tmp_path, '--dump-dom', f'{page.as_uri()}#s1')
-  assert console == []
-  assert 'data-ready="yes"' in dom
-  assert '<title>name: where its summary comes from</title>' in dom
-  chips = dom.split('class="chips"')[1].split('</div>')[0]
-  assert re.findall('<a[^>]*class="on"[^>]*>([^<]*)<', chips) == ['1']
-  passages = [
-      int(p) for p in re.findall(r'<a href="#p(\d)" tabindex="-1"><rect', dom)
-  ]
-  heat = [float(x) for x in re.findall(r'fill-opacity="([\d.]+)"', dom)]
-  assert len(passages) == len(heat) == page_lib.COLUMNS
-  assert {p for p, h in zip(passages, heat) if h > 0.9} == {3}
-  # Negative control: the browser reports a script that it cannot run.
-  broken = page.read_text().replace("'use strict';", "'use strict'; x;")
-  page.write_text(broken)
-  dom, console = chromium(tmp_path, '--dump-dom', page.as_uri())
-  assert console and 'data-ready="yes"' not in dom
-
-
-def read_png(path):
-  """Reads a PNG: uint8 [height, width, 3]."""
-  from matplotlib import image  # pylint: disable=g-import-not-at-top
-
-  return (image.imread(path)[..., :3] * 255).round().astype(np.uint8)
-
-
-def take_picture(page):
-  """Returns the pixels of a page in a light colour scheme."""
-  picture = page.with_suffix('.png')
-  light = '--blink-settings=preferredColorScheme=1'
-  chromium(page.parent, f'--screenshot={picture}', light, page.as_uri())
-  return read_png(picture)
-
-
-@browser.needed
-def test_the_browser_paints_the_strip(tmp_path):
-  """The screenshot has the strip's colours at the passages' positions."""
-  page = tmp_path / 'page.html'
-  source = make_source(peak=(0, 0))
-  html_text = page_lib.render('name', source, {})
-  # Only the strip, so that its position is known.
-  html_text = html_text.replace(
-      '</style>',
-      """
-      body > :not(.strip), .chips, .ends { display: none }
-      .strip, .strip > div { padding: 0; max-width: none; border: 0 }
-      </style>""",
-  )
-  page.write_text(html_text)
-  row = take_picture(page)[15].astype(int)
-  redness = row[:, 0] - row[:, 2]
-  edge = int(source.tokens[0] / source.tokens.sum() * len(row))
-  # The first passage has seven times the attention of each other one.
-  assert redness[: edge - 10].min() > 100 > 60 > redness[edge + 10 :].max()
 
 
 @pytest.fixture(scope='module')
@@ -472,12 +369,11 @@ def test_a_phone_does_not_scroll_sideways(tab):
 
 
 @browser.needed
-def test_print_is_black_on_white_without_controls(tab, tmp_path):
+def test_print_is_black_on_white_without_controls(tab):
   """Also in a dark colour scheme, which only affects the screen."""
   tab.emulate(scheme='dark')
-  tab.screenshot(tmp_path / 'screen.png')
+  screen = tab.screenshot()
   tab.emulate('print', 'dark')
-  tab.screenshot(tmp_path / 'print.png')
   show = lambda selector, key: tab.run(
       f'getComputedStyle(document.querySelector("{selector}"))["{key}"]'
   )
@@ -488,9 +384,48 @@ def test_print_is_black_on_white_without_controls(tab, tmp_path):
   assert show('.summary a', 'backgroundImage') == 'none'
   assert show('blockquote', 'breakInside') == 'avoid'
   assert show('footer', 'display') == 'block'
-  screen, paper = (
-      np.median(read_png(tmp_path / f'{name}.png'))
-      for name in ('screen', 'print')
-  )
-  assert screen < 60 and paper == 255
+  assert np.median(screen) < 60 and np.median(tab.screenshot()) == 255
   tab.emulate()
+
+
+@browser.needed
+def test_the_browser_runs_the_page(tab, tmp_path):
+  """No script error; the strip shows the sentence named in the address."""
+  page = tmp_path / 'page.html'
+  page.write_text(page_lib.render('name', make_source(), {}))
+  tab.open(f'{page.as_uri()}#s1')
+  ready = 'document.documentElement.dataset.ready'
+  assert tab.run(ready) == 'yes' and tab.errors == []
+  assert tab.run('document.title') == 'name: where its summary comes from'
+  assert tab.run('document.querySelector(".chips .on").textContent') == '1'
+  columns = tab.run(
+      '[...document.querySelectorAll(".map svg a")].map((a) => [a.getAttribute('
+      '"href"), a.firstElementChild.getAttribute("fill-opacity")])'
+  )
+  assert len(columns) == page_lib.COLUMNS
+  assert {link for link, heat in columns if float(heat) > 0.9} == {'#p3'}
+  # Negative control: the browser reports a script that it cannot run.
+  broken = page.read_text().replace("'use strict';", "'use strict'; x;")
+  page.write_text(broken)
+  tab.open(page.as_uri())
+  assert tab.run(ready) is None and tab.errors
+
+
+@browser.needed
+def test_the_browser_paints_the_strip(tab, tmp_path):
+  """The screenshot has the strip's colours at the passages' positions."""
+  page = tmp_path / 'page.html'
+  source = make_source(peak=(0, 0))
+  # Only the strip, so that its position is known.
+  style = """
+      body > :not(.strip), .chips, .ends { display: none }
+      .strip, .strip > div { padding: 0; max-width: none; border: 0 }
+      </style>"""
+  html_text = page_lib.render('name', source, {})
+  page.write_text(html_text.replace('</style>', style))
+  tab.open(page.as_uri())
+  row = tab.screenshot()[15].astype(int)
+  redness = row[:, 0] - row[:, 2]
+  edge = int(source.tokens[0] / source.tokens.sum() * len(row))
+  # The first passage has seven times the attention of each other one.
+  assert redness[: edge - 10].min() > 100 > 60 > redness[edge + 10 :].max()
