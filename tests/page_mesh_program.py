@@ -151,7 +151,9 @@ def write(meshes, settings, model=(), reads_states=False):
   for sizes in meshes:
     mesh = mesh_program.make_mesh(sizes)
     with jax.set_mesh(mesh):
-      params, batch = mesh_program.placed(built, mesh, make_batch(), PAD)
+      params, batch = mesh_program.placed(
+          small.drawn_params(built, 0.2), mesh, make_batch(), PAD
+      )
       inputs = batch['encoder_input_tokens']
       memory = generate.encode(built, params, inputs, None)
       states = np.where(memory['mask'][..., None], memory['states'], 0)
@@ -331,7 +333,9 @@ def write_compact(meshes, settings, model):
     mesh = mesh_program.make_mesh(sizes)
     with jax.set_mesh(mesh):
       batch = make_batch('simcas')
-      params, batch = mesh_program.placed(built, mesh, batch, PAD)
+      params, batch = mesh_program.placed(
+          small.drawn_params(built, 0.2), mesh, batch, PAD
+      )
       inputs = batch['encoder_input_tokens']
       encode = lambda params: generate.encode(built, params, inputs, None)
       encoded = encode(params)
