@@ -195,9 +195,8 @@ def make_batch():
   return batches.as_batch(inputs, targets, weights)
 
 
-def placed(model, mesh, batch, pad_id=0):
-  """Returns random parameters and a batch, both on a mesh."""
-  params = small.drawn_params(model, 0.2)
+def placed(params, mesh, batch, pad_id=0):
+  """Returns parameters and a batch, both on a mesh."""
   params = jax.device_put(params, sharding.param_shardings(mesh, params))
   return params, sharding.global_batch(batch, mesh, pad_id)
 
@@ -264,12 +263,12 @@ def steps(config, batch, meshes, remat, dtype='float32'):
 def write(meshes):
   """Returns the generated tokens on each mesh."""
   model = models.build(make_config().model)
-  texts = []
+  drawn, texts = small.drawn_params(model, 0.2), []
   for sizes in meshes:
     mesh = make_mesh(sizes)
     long_attention.ABSORBED = 64  # steps read states instead of keys and values
     with jax.set_mesh(mesh):
-      params, inputs = placed(model, mesh, make_batch())
+      params, inputs = placed(drawn, mesh, make_batch())
       tokens, _ = generate.generate(
           model,
           params,

@@ -149,11 +149,12 @@ def written(meshes, model, options, factor, length):
   settings = Settings(
       max_length=length, start_id=2, eos_id=2, pad_id=PAD, **options
   )
+  drawn = small.drawn_params(built, 0.2)
   for sizes in meshes:
     mesh = mesh_program.make_mesh(sizes)
     with jax.set_mesh(mesh):
       params, batch = mesh_program.placed(
-          built, mesh, make_batch(config.model.name), PAD
+          drawn, mesh, make_batch(config.model.name), PAD
       )
       inputs = batch['encoder_input_tokens']
       memory = generate.read(built, params, inputs, None)
