@@ -23,7 +23,7 @@ from tests import tiny_run
 from tests.summarizing.summarize_command import make_row
 
 EVIL = """</script><script>document.title="broken"</script> <img src=x
-onerror="alert(1)"> "quoted" & 'single' <b>bold</b> \u2028 &lt;"""
+onerror="alert(1)"> "quoted" & 'single' <b>bold</b> \u2028 &lt; {{ 7 * 7 }} {% x %}"""
 TEXT = '\n\n'.join(
     [
         'The rabbit ran across the wide green field.',
