@@ -2,13 +2,13 @@
 
 import functools
 from pathlib import Path
-import types
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from configs import default
+from locost_jax import models
 from locost_jax.devices import sharding
 from locost_jax.telemetry import telemetry as telemetry_lib
 from locost_jax.training import optim
@@ -61,7 +61,7 @@ class Bag:
   logits = (mean of E[inputs] + E[targets_in]) W.
   """
 
-  config = types.SimpleNamespace(pad_id=0)
+  config = models.make_config(dict(default.t5(), vocab_size=V))
 
   def init(self, rng, inputs, targets_in):
     del inputs, targets_in

@@ -223,7 +223,7 @@ def _batch_metrics(batch, model):
       'weight': jnp.sum(weights),
       'tokens': tokens,
       'samples': jnp.sum(jnp.any(weights > 0, axis=1)),
-      **({} if operations is None else {'flops': jnp.float32(operations)}),
+      'flops': jnp.float32(operations),
   }
 
 

@@ -282,7 +282,7 @@ def test_beams(name):
   for b in range(2):
     alone, _ = write(inputs[b : b + 1], mask[b : b + 1], settings)
     np.testing.assert_array_equal(alone[0], tokens[b])
-  in_steps, _ = generate.generate(make(name), params, inputs, mask, settings)
+  in_steps, _ = write(inputs, mask, settings, steps=generate.Steps())
   np.testing.assert_array_equal(in_steps, tokens)
 
 
