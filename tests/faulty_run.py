@@ -20,7 +20,7 @@ import jax
 
 from locost_jax import models
 from locost_jax.command_line import commands
-from locost_jax.evaluation import evaluate as evaluate_lib
+from locost_jax.evaluation import predictions
 from locost_jax.training import loop
 from tests import small_training
 
@@ -122,7 +122,7 @@ def main(workdir, given):
       if not given['deaf']:
         raise
       wait()
-    evaluate_lib.try_write_predictions(
+    predictions.try_write(
         Path(workdir) / 'predictions' / f'{step}.jsonl',
         [dict(id='0', prediction='text' * 3000, reference='')],
     )

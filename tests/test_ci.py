@@ -90,7 +90,7 @@ def test_a_path_runs_its_tests_and_no_path_the_core():
   assert 'tests/ops/test_ssm.py' in core
   assert 'tests/test_files.py' not in core
   assert 'tests/test_files.py' in collect('tests/test_files.py')
-  assert 'tests/training' not in collect('-m', 'messages', 'tests/values')
+  assert 'tests/training' not in collect('-m', 'messages', 'tests/config')
 
 
 def test_what_needs_an_extra_is_run_where_it_is_installed():
