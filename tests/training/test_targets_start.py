@@ -163,7 +163,9 @@ def test_a_vocabulary_without_the_mark_is_refused():
   ):
     tasks.check(config)
   config.decode.start = 'eos'
-  with pytest.raises(InputError, match="start='eos': expected one of '', 'start_id'"):
+  with pytest.raises(
+      InputError, match="start='eos': expected one of '', 'start_id'"
+  ):
     evaluate.settings_of(config)
 
 
