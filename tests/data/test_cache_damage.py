@@ -100,7 +100,7 @@ def test_damage_found_in_the_background_ends_the_next_read(path):
 @pytest.mark.parametrize(
     'change, words',
     [
-        (dict(dtype='<f8'), 'dtype="<f8": expected one of "<u2", "<i4"'),
+        (dict(dtype='<f8'), "dtype=\"<f8\": expected one of '<u2', '<i4'"),
         (dict(records=-1), 'records=-1: expected an integer'),
         (dict(records='9'), 'records="9": expected an integer'),
         (dict(input_tokens=1), 'its sums differ from the tokens'),

@@ -111,7 +111,7 @@ def test_numpy_in_numpy_out_and_bad_tokens_named(release):
     summarizer.encode(inputs, np.ones((1, 3)))
   with pytest.raises(InputError, match='min_length=9 must lie between 0 and'):
     summarizer.generate(inputs, max_length=4, min_length=9)
-  with pytest.raises(InputError, match='num_beams=0 must be an integer of'):
+  with pytest.raises(InputError, match='num_beams=0: expected an integer, 1'):
     summarizer.generate(inputs, num_beams=0)
   with pytest.raises(InputError, match='forced_first_token=128 must be below'):
     summarizer.generate(inputs, forced_first_token=128)
