@@ -13,8 +13,8 @@ import sys
 import typing
 
 if typing.TYPE_CHECKING:
-  from locost_jax.summarizing.documents import read
   from locost_jax.summarizing.pretrained import load
+  from locost_jax.summarizing.pretrained import read
   from locost_jax.summarizing.summarization_pipeline import pipeline
   from locost_jax.summarizing.summarizer import Summarizer
 
@@ -26,7 +26,7 @@ _MODULES = {
     'Summarizer': 'locost_jax.summarizing.summarizer',
     'load': 'locost_jax.summarizing.pretrained',
     'pipeline': 'locost_jax.summarizing.summarization_pipeline',
-    'read': 'locost_jax.summarizing.documents',
+    'read': 'locost_jax.summarizing.pretrained',
 }
 
 if sys.argv[:1] == ['-m'] and (

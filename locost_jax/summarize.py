@@ -292,7 +292,7 @@ def _read(values, arguments):
   fields = documents_lib.Fields(
       values.input_field, values.reference_field, values.query_field
   )
-  return documents_lib.read_all(
+  return documents_lib.read(
       arguments, fields, _report, values.max_document_bytes
   )
 

@@ -60,28 +60,7 @@ class Fields(NamedTuple):
   query: str = 'query'  # a question about the document
 
 
-def read(path: str | os.PathLike) -> list[str]:
-  """Reads the texts of documents as the summarize command does.
-
-  Args:
-    path: a text, Markdown, web page, EPUB, PDF, Word document, subtitles, JSON
-      Lines, or a directory of such files.
-
-  Returns:
-    A list of str, a text per document.
-
-  Raises:
-    InputError: a file that cannot be read, is empty or is of another kind.
-  """
-  lines = []
-  found, failures = read_all([os.fspath(path)], report=lines.append)
-  if failures:
-    errors = [line for line in lines if line.startswith('error: ')]
-    raise InputError(errors[0].removeprefix('error: '))
-  return [document.text for document in found]
-
-
-def read_all(names, fields=Fields(), report=print, most=None, held=None):
+def read(names, fields=Fields(), report=print, most=None, held=None):
   """Reads all documents.
 
   Args:

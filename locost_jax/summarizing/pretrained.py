@@ -20,6 +20,7 @@ from locost_jax.hugging_face import configs
 from locost_jax.hugging_face import hub
 from locost_jax.hugging_face import weights
 from locost_jax.models import parameters
+from locost_jax.summarizing import documents
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import summarizer
 from locost_jax.workdir import checkpoint
@@ -113,3 +114,24 @@ def _place(array, precision, where):
         'is not a finite number (NaN or Inf): such a model writes nothing'
     )
   return jax.device_put(array.astype(precision, copy=False)).block_until_ready()
+
+
+def read(path: str | os.PathLike) -> list[str]:
+  """Reads the texts of documents as the summarize command does.
+
+  Args:
+    path: a text, Markdown, web page, EPUB, PDF, Word document, subtitles, JSON
+      Lines, or a directory of such files.
+
+  Returns:
+    A list of str, a text per document.
+
+  Raises:
+    InputError: a file that cannot be read, is empty or is of another kind.
+  """
+  lines = []
+  found, failures = documents.read([os.fspath(path)], report=lines.append)
+  if failures:
+    errors = [line for line in lines if line.startswith('error: ')]
+    raise InputError(errors[0].removeprefix('error: '))
+  return [document.text for document in found]

@@ -27,7 +27,7 @@ def load(workdir, document, summary=None):
 def _read_one(path):
   """Returns the Document of a file; it must have exactly one."""
   problems = []
-  found, _ = documents.read_all([path], report=problems.append)
+  found, _ = documents.read([path], report=problems.append)
   if problems:
     raise InputError(problems[0].removeprefix('error: '))
   if len(found) != 1:

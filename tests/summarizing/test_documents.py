@@ -24,7 +24,7 @@ PARAGRAPHS = ['The first & foremost.', 'Second: “é” <b> is text.', 'The thi
 def read(*names, **options):
   """Returns (documents, failures, lines reported)."""
   lines = []
-  found, failures = documents_lib.read_all(
+  found, failures = documents_lib.read(
       list(map(str, names)), report=lines.append, **options
   )
   return found, failures, lines
@@ -181,7 +181,7 @@ def test_references_of_a_row(tmp_path):
       ('all', (('references', ['1', 'one']),)),
       (None, ()),
   ):
-    (document,), _ = documents_lib.read_all(
+    (document,), _ = documents_lib.read(
         [str(path)], documents_lib.Fields(reference=field)
     )
     assert (document.references, document.places) == (references, ())
