@@ -345,7 +345,7 @@ def write_compact(meshes, settings, model):
       # Larger parameters, so that the texts differ.
       params = jax.jit(lambda p: jax.tree.map(lambda x: 2 * x, p))(params)
       memory = encode(params)
-      small = built.compact_memory(memory)
+      compact = built.compact_memory(memory)
       found = generate.generate(built, params, inputs, None, settings)
       whole = generate.decode_memory(built, params, memory, settings)
     results.append(
@@ -356,8 +356,10 @@ def write_compact(meshes, settings, model):
             mask=mask.tolist(),
             states=mesh_program.difference(first, states),
             most=int(chunk_memory.selected_counts(memory).max()),
-            slots=small['mask'][0].size,
-            here=small['states'].sharding.shard_shape(small['states'].shape),
+            slots=compact['mask'][0].size,
+            here=compact['states'].sharding.shard_shape(
+                compact['states'].shape
+            ),
             chunks=memory['states'].sharding.shard_shape(states.shape)[1],
         )
     )
