@@ -339,7 +339,7 @@ def write_compact(meshes, settings, model):
   for arguments, facts in written(meshes, SIMCAS | model, settings, 2, 9):
     built, params, inputs, _, chosen = arguments
     memory = generate.read(built, params, inputs, None)
-    small = built.compact_memory(memory)
+    compact = built.compact_memory(memory)
     found = generate.generate(*arguments)
     whole = generate.write(built, params, memory, chosen)
     results.append(
@@ -349,8 +349,10 @@ def write_compact(meshes, settings, model):
             scores=np.asarray(found[1]).tolist(),
             whole=np.asarray(whole[0]).tolist(),
             most=int(chunk_memory.selected_counts(memory).max()),
-            slots=small['mask'][0].size,
-            here=small['states'].sharding.shard_shape(small['states'].shape),
+            slots=compact['mask'][0].size,
+            here=compact['states'].sharding.shard_shape(
+                compact['states'].shape
+            ),
         )
     )
   return results

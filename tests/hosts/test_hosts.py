@@ -240,7 +240,7 @@ def test_two_processes_train_as_one(tmp_path, config, model, mesh, alone):
       for i in range(2)
   ]
   try:
-    outputs = [run.communicate(timeout=400) for run in runs]
+    outputs = [run.communicate(timeout=600) for run in runs]
   finally:
     for run in runs:
       run.kill()
