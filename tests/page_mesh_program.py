@@ -147,13 +147,12 @@ def write(meshes, settings, model=(), reads_states=False):
   settings = Settings(
       max_length=S, start_id=2, eos_id=2, pad_id=PAD, **settings
   )
+  drawn = small.drawn_params(built, 0.2)
   results, first = [], None
   for sizes in meshes:
     mesh = mesh_program.make_mesh(sizes)
     with jax.set_mesh(mesh):
-      params, batch = mesh_program.placed(
-          small.drawn_params(built, 0.2), mesh, make_batch(), PAD
-      )
+      params, batch = mesh_program.placed(drawn, mesh, make_batch(), PAD)
       inputs = batch['encoder_input_tokens']
       memory = generate.encode(built, params, inputs, None)
       states = np.where(memory['mask'][..., None], memory['states'], 0)
@@ -328,14 +327,13 @@ def write_compact(meshes, settings, model):
   settings = Settings(
       max_length=9, start_id=2, eos_id=2, pad_id=PAD, **settings
   )
+  drawn = small.drawn_params(built, 0.2)
   results, first = [], None
   for sizes in meshes:
     mesh = mesh_program.make_mesh(sizes)
     with jax.set_mesh(mesh):
       batch = make_batch('simcas')
-      params, batch = mesh_program.placed(
-          small.drawn_params(built, 0.2), mesh, batch, PAD
-      )
+      params, batch = mesh_program.placed(drawn, mesh, batch, PAD)
       inputs = batch['encoder_input_tokens']
       encode = lambda params: generate.encode(built, params, inputs, None)
       encoded = encode(params)
