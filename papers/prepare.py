@@ -159,9 +159,7 @@ def describe():
   for task, entry in corpora.TABLE.items():
     sizes = ' / '.join(f'{n:,}' for n in entry.splits.values())
     lines += [
-        f'{task}: {entry.what}',
-        f'    {sizes} ({entry.counted_by}); {entry.lengths[0]} -> '
-        f'{entry.lengths[1]} tokens ({entry.lengths_of})',
+        f'{task}: {sizes} ({entry.counted_by})',
         f'    licence: {entry.licence}',
     ]
     if entry.raw:

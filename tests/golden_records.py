@@ -12,6 +12,7 @@ from pathlib import Path
 import sys
 
 from configs import default
+from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import gsg
 from locost_jax.data import pages
 from locost_jax.data import record_versions
@@ -19,6 +20,7 @@ from locost_jax.data import sources
 from locost_jax.data import span_corruption
 from locost_jax.data import text as text_lib
 from locost_jax.vocabularies import byte_vocabulary
+from tests.data.rows import tokenise
 
 FILE = Path(__file__).parent / 'golden' / 'records.json'
 
@@ -95,7 +97,7 @@ def _pages():
   for form in pages.FORMS:
     parts = pages.pieces(row, form, 4)
     made[form] = [parts] + [
-        pages.tokenise(parts, query, form, 40, 200, Marked(), empty)
+        tokenise(parts, query, form, 40, 200, Marked(), empty_page=empty)
         for query, empty in (('', '.'), ('Who?', ''))
     ]
   return made
@@ -103,9 +105,11 @@ def _pages():
 
 def _records(config, rows):
   """Returns whole records, as written to a cache."""
-  from locost_jax.data import text_to_tokens  # pylint: disable=g-import-not-at-top
+  from locost_jax.data import preprocessors  # pylint: disable=g-import-not-at-top
 
-  task = text_to_tokens.make_task(config, Marked(), block=rows)
+  task = preprocessors.make_task(
+      corpus_lib.corpus(config), config.data, Marked(), block=rows
+  )
   lengths = dict(
       inputs=config.data.max_input_length, targets=config.data.max_target_length
   )

@@ -75,11 +75,10 @@ COMMANDS = {'__main__', 'main', 'summarize', 'score', 'convert'}
 # Commands inside a package, which also import command_line.
 DATA_COMMANDS = {'data.beam', 'data.cache', 'data.inspect'}
 TENSORFLOW = 'tensorflow tensorflow_datasets tensorflow_text seqio clu'.split()
-# Allowed anywhere in these, and in functions of `data.sources`.
+# Allowed anywhere in these.
 TENSORFLOW_ROOMS = (
     'data.preprocessors',
     'data.seqio_tasks',
-    'data.text_to_tokens',
 )
 # For users of SeqIO: loads TensorFlow on import.
 IMPORTED_BY_NOBODY = 'data.seqio_tasks'
@@ -194,11 +193,7 @@ def violations(root):
       continue
     for imported, at_top in found:
       top = imported.split('.')[0]
-      if (
-          top in TENSORFLOW
-          and module not in TENSORFLOW_ROOMS
-          and (module != 'data.sources' or at_top)
-      ):
+      if top in TENSORFLOW and module not in TENSORFLOW_ROOMS:
         broken.append(f'{module} imports {top}')
       if top == 'flax' and is_in(module, PURE):
         broken.append(f'{module} imports flax')
@@ -216,7 +211,8 @@ def violations(root):
       graph[module].add(target)
       if not may_import(module, target):
         broken.append(f'{module} imports {target}')
-      if at_top and target == 'data.preprocessors':
+      is_quiet = not at_top or module == IMPORTED_BY_NOBODY
+      if target == 'data.preprocessors' and not is_quiet:
         broken.append(f'{module} imports {target}, and TensorFlow with it')
       if target == IMPORTED_BY_NOBODY:
         broken.append(f'{module} imports {target}, which is for users alone')

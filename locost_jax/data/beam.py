@@ -17,12 +17,12 @@ Only a corpus that is cached shard by shard can be used. For others use
 `python -m locost_jax.data.cache` on one machine.
 """
 
+import dataclasses
 import functools
 import pathlib
 import tempfile
 
 from absl import flags
-from ml_collections import ConfigDict
 
 from locost_jax.command_line import commands
 from locost_jax.data import blocks
@@ -92,49 +92,45 @@ def run(config, vocabulary, output, options=()):
         f'locost_jax.data.cache --task={found.name} --output={output}`'
     )
   path, key = cache_lib.locate(config, found, vocabulary, 'train', output)
-  job = dict(
-      config=config.to_dict(),
-      vocabulary=vocabulary,
-      name=path.name,
-      output=str(output),
-  )
+  job = blocks.Job(config.to_dict(), vocabulary, 'train')
   _write(f'{output}/{path.name}/{records.KEY}', records.dump_key(key).encode())
   with beam.Pipeline(options=PipelineOptions(list(options))) as pipeline:
     _ = (
         pipeline
         | 'shards' >> beam.Create(range(len(found.splits['train'])))
         | 'spread' >> beam.Reshuffle()
-        | 'tokenise' >> beam.Map(functools.partial(own.tokenise_shard, job))
+        | 'tokenise'
+        >> beam.Map(
+            functools.partial(own.tokenise_shard, job, f'{output}/{path.name}')
+        )
     )
   return f'{output}/{path.name}'
 
 
-def tokenise_shard(job, shard):
+def tokenise_shard(job, output, shard):
   """Makes the cache of one shard and copies it to the output.
 
   stats.json is copied last, because a cache without it is incomplete.
 
   Args:
-    job: dict of config, vocabulary, name and output; see `run`.
+    job: the blocks.Job of the split.
+    output: the directory of all shards.
 
   Returns:
     The number of new records; 0 if the shard was complete before.
   """
   from apache_beam.io.filesystems import FileSystems
 
-  name = pathlib.Path(job['name'])
-  place = f'{job["output"]}/{streamed.shard_path(name, shard)}'
+  name = pathlib.Path(output.rpartition('/')[2])
+  place = f'{output}/{streamed.shard_path(name, shard).name}'
   if FileSystems.exists(f'{place}/{records.STATS}'):
     return 0
   with tempfile.TemporaryDirectory() as directory:
     made = pathlib.Path(directory) / 'shard'
     stats = blocks.build(
-        ConfigDict(job['config']),
-        job['vocabulary'],
-        'train',
+        dataclasses.replace(job, shards=(shard,)),
         streamed.shard_key(name, shard),
         made,
-        [shard],
     )
     files = sorted(made.iterdir(), key=lambda file: file.name == records.STATS)
     for file in files:

@@ -8,21 +8,19 @@ that was stopped resumes with the missing blocks. The result does not depend on
 the number of processes or interruptions.
 """
 
+import dataclasses
 import json
 import pathlib
 import shutil
-import sys
 import time
+from typing import Any
 
 from ml_collections import ConfigDict
 
-from locost_jax import files
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import corpus_rows
 from locost_jax.data import records
-from locost_jax.data import sources
 from locost_jax.data import tasks
-from locost_jax.data import text_to_tokens
 from locost_jax.data import workers
 from locost_jax.errors import InputError
 
@@ -37,26 +35,35 @@ _COUNTS = (
     'without_sections',
     *_CUT,
 )
-DONE = 'done-{}.json'  # of worker number {}: {shard: its number of blocks}
 
 
-def build(
-    config,
-    vocabulary,
-    split,
-    key,
-    path,
-    shards=None,
-    limit=0,
-    processes=1,
-    show=lambda records: None,
-):
+@dataclasses.dataclass(frozen=True)
+class Job:
+  """The rows to tokenise, in a form that other processes can be sent.
+
+  Attributes:
+    config: a run's config as a dict.
+    shards: numbers of the shards to tokenise; None: all.
+    limit: maximum records; 0: all. With a limit one process works.
+    number: of this process; the others are set by `build`.
+    parts: directory of the blocks.
+  """
+
+  config: dict
+  vocabulary: Any
+  split: str
+  shards: tuple | None = None
+  limit: int = 0
+  processes: int = 1
+  number: int = 0
+  parts: str = ''
+
+
+def build(job, key, path, show=lambda records: None):
   """Tokenises a split into `path`; the caller holds the lock of `path`.
 
   Args:
     key: JSON object of everything that determines the records.
-    shards: numbers of the shards to tokenise; None: all.
-    limit: maximum records; 0: all. With a limit one process works.
     show: function (number of records so far), called repeatedly.
 
   Returns:
@@ -66,38 +73,23 @@ def build(
     InputError: a row cannot be read (finished blocks are kept for the next
       build), or all shards together give no record (nothing is kept).
   """
-  found = corpus_lib.corpus(config)
-  if shards is None:
-    shards = list(range(len(found.splits[split])))
   parts = pathlib.Path(f'{path}.parts')
   parts.mkdir(parents=True, exist_ok=True)
-  job = dict(
-      config=config.to_dict(),
-      vocabulary=vocabulary,
-      split=split,
-      shards=shards,
-      parts=str(parts),
-      limit=limit,
-      processes=1 if limit else processes,
-  )
+  processes = 1 if job.limit else job.processes
+  job = dataclasses.replace(job, parts=str(parts), processes=processes)
   try:
     blocks = _make_blocks(job, parts, show)
     notes = _count(blocks)
-    if limit:  # the last block may have counted rows beyond the limit
+    if job.limit:  # the last block may have counted rows beyond the limit
       for name in _CUT:
         notes.pop(name, None)
-    if not notes.pop('records') and shards == list(
-        range(len(found.splits[split]))
-    ):
+    if not notes.pop('records') and job.shards is None:
       shutil.rmtree(parts)
-      raise tasks.empty_error(config, found, split, notes['skipped'])
-    made = records.join(
-        path,
-        key,
-        blocks,
-        limit,
-        lambda: notes,
-    )
+      config = ConfigDict(job.config)
+      raise tasks.empty_error(
+          config, corpus_lib.corpus(config), job.split, notes['skipped']
+      )
+    made = records.join(path, key, blocks, job.limit, lambda: notes)
   except InputError:
     if not any(parts.glob(f'*/{records.STATS}')):
       shutil.rmtree(parts, ignore_errors=True)
@@ -108,111 +100,87 @@ def build(
 
 def _make_blocks(job, parts, show):
   """Tokenises the missing blocks; returns the paths of all, in order."""
-  if job['processes'] == 1:
-    counts = tokenise({**job, 'number': 0}, show)
-  else:
-    counts = _in_processes(job, parts, show)
-  return [
-      _place(parts, shard, block)
-      for shard in job['shards']
-      for block in range(counts.get(shard, 0))
-  ]
-
-
-def tokenise(job, show=lambda records: None):
-  """Tokenises the missing blocks, or this worker's share of them.
-
-  Worker w of W takes the shards w, w + W, .... If there are fewer shards than
-  workers, every worker reads all rows and block b of shard s belongs to worker
-  (s + b) mod W.
-
-  Args:
-    job: dict of `number` (of this worker) and the values that `build` puts in.
-
-  Returns:
-    {shard: number of blocks} of all shards that this worker read. Several
-    workers also write it to DONE in `parts`.
-  """
-  config, parts = ConfigDict(job['config']), pathlib.Path(job['parts'])
-  vocabulary, split = job['vocabulary'], job['split']
-  number, of = job['number'], job['processes']
-  found = corpus_lib.corpus(config)
-  by_shard = len(job['shards']) >= of
-  counts, done = {}, 0
-  for place, shard in enumerate(job['shards']):
-    if by_shard and place % of != number:
-      continue
-    counts[shard] = 0
-    name = found.splits[split][shard]
-    for block, rows in enumerate(_cut(found.read(split, name))):
-      counts[shard] += 1
-      if not by_shard and (place + block) % of != number:
-        continue
-      path = _place(parts, shard, block)
-      if not records.is_complete(path, _key(shard, block)):
-        skipped, cut = [], {}
-        examples = _examples(config, vocabulary, split, rows, skipped, cut)
-        records.write(
-            path,
-            _key(shard, block),
-            (show(done + i) or row for i, row in enumerate(examples)),
-            vocabulary.size,
-            lambda: dict(
-                skipped=len(skipped),
-                **cut,
-                **corpus_rows.count_pages(rows, config.data),
-            ),
-        )
-      done += json.loads((path / records.STATS).read_text())['records']
-      show(done)
-      if job['limit'] and done >= job['limit']:
-        return counts
-  if of > 1:
-    files.write(parts / DONE.format(number), json.dumps(counts))
-  return counts
-
-
-def _in_processes(job, parts, show):
-  """Runs `tokenise` in several processes; returns all counts."""
-  numbers = range(job['processes'])
-  for number in numbers:  # files of an earlier build
-    (parts / DONE.format(number)).unlink(missing_ok=True)
+  others = range(1, job.processes)
   team = workers.Workers(
-      f'{__name__}:tokenise',
-      [{**job, 'number': n} for n in numbers],
-      [parts / f'worker-{n}.log' for n in numbers],
+      tokenise,
+      [dataclasses.replace(job, number=n) for n in others],
+      [parts / f'worker-{n}.log' for n in others],
   )
+  finished = {}
   try:
-    finished = {}  # block's stats file -> its number of records
+    blocks = tokenise(job, team, finished, show)
     while team.running():
-      for stats in parts.glob(f'*-*[0-9]/{records.STATS}'):
-        if stats not in finished:
-          finished[stats] = json.loads(stats.read_text())['records']
-      show(sum(finished.values()))
+      show(_finished(parts, finished))
       time.sleep(0.2)
   finally:
     team.close()
-  said = [(parts / f'worker-{n}.log').read_text('utf-8') for n in numbers]
-  for line in dict.fromkeys('\n'.join(said).splitlines()):
-    if line.endswith(sources.REPLACED):
-      print(line, file=sys.stderr, flush=True)
-  counts = {}
-  for number in numbers:
-    made = json.loads((parts / DONE.format(number)).read_text())
-    counts.update({int(shard): count for shard, count in made.items()})
-  return counts
+  return blocks
 
 
-def _place(parts, shard, block):
-  return parts / f'{shard:05d}-{block:05d}'
+def tokenise(job, team=None, finished=None, show=lambda records: None):
+  """Tokenises this process's share of the missing blocks.
+
+  Of P processes, which all read all rows, process p makes every P-th block.
+
+  Args:
+    team: the other processes.
+    finished: dict that `_finished` updates.
+
+  Returns:
+    The paths of all blocks, in order.
+  """
+  config, parts = ConfigDict(job.config), pathlib.Path(job.parts)
+  found = corpus_lib.corpus(config)
+  shards = found.splits[job.split]
+  blocks, finished = [], {} if finished is None else finished
+  for shard in range(len(shards)) if job.shards is None else job.shards:
+    for number, rows in enumerate(_cut(found.read(job.split, shards[shard]))):
+      path, key = parts / f'{shard:05d}-{number:05d}', _key(shard, number)
+      is_own = len(blocks) % job.processes == job.number
+      blocks.append(path)
+      if team is not None:
+        team.running()  # raises the error of a process that failed
+      if is_own and not records.is_complete(path, key):
+        shutil.rmtree(path, ignore_errors=True)  # it may have another key
+        done = _finished(parts, finished)
+        _make_block(job, found, rows, path, key, lambda n: show(done + n))
+      show(_finished(parts, finished))
+      if job.limit and _count(blocks)['records'] >= job.limit:
+        return blocks
+  return blocks
+
+
+def _make_block(job, found, rows, path, key, show):
+  """Writes the cache of one block; `show` gets the number of its records."""
+  data, skipped, cut = ConfigDict(job.config).data, [], {}
+  examples = _examples(job, found, rows, skipped, cut)
+  records.write(
+      path,
+      key,
+      (show(i) or row for i, row in enumerate(examples)),
+      job.vocabulary.size,
+      lambda: dict(
+          skipped=len(skipped),
+          **cut,
+          **corpus_rows.count_pages(rows, data),
+      ),
+  )
+
+
+def _finished(parts, known):
+  """Returns the number of records in finished blocks.
+
+  Args:
+    known: {stats file: its number of records}, which is updated.
+  """
+  for stats in parts.glob(f'*-*[0-9]/{records.STATS}'):
+    if stats not in known:
+      known[stats] = json.loads(stats.read_text())['records']
+  return sum(known.values())
 
 
 def _count(blocks):
-  """Sums the counts of finished blocks.
-
-  Returns:
-    dict of records, skipped (rows) and the other names in _COUNTS.
-  """
+  """Sums the counts of finished blocks: records, skipped, ... (_COUNTS)."""
   total = dict(records=0, skipped=0)
   for block in blocks:
     stats = json.loads((block / records.STATS).read_text())
@@ -240,7 +208,7 @@ def _cut(rows):
     yield block
 
 
-def _examples(config, vocabulary, split, rows, skipped, cut):
+def _examples(job, found, rows, skipped, cut):
   """Yields the records of a block, in the order of its rows.
 
   Args:
@@ -249,22 +217,22 @@ def _examples(config, vocabulary, split, rows, skipped, cut):
   """
   if not rows:
     return
-  task = text_to_tokens.make_task(
-      config, vocabulary, skipped.append, rows, counts=True
+  from locost_jax.data import preprocessors  # TensorFlow
+
+  data = ConfigDict(job.config).data
+  task = preprocessors.make_task(
+      found, data, job.vocabulary, skipped.append, rows, counts=True
   )
   dataset = task.get_dataset(
-      dict(
-          inputs=config.data.max_input_length,
-          targets=config.data.max_target_length,
-      ),
-      split=split,
+      dict(inputs=data.max_input_length, targets=data.max_target_length),
+      split=job.split,
       shuffle=False,
       try_in_mem_cache=False,
       trim_output_features=False,
   )
   try:
     for row in dataset.as_numpy_iterator():
-      _count_cut(row, bool(config.data.pages), cut)
+      _count_cut(row, bool(data.pages), cut)
       yield _record(row)
   except Exception:
     # TensorFlow's exceptions hide the tokeniser's InputError.

@@ -295,17 +295,14 @@ def _build(config, vocabulary, found, split, key, path, processes=1):
       parts = [f'{what} {count}/{expected} records', f'{duration(left)} left']
     line.show(parts, count / expected if expected else None, 1)
 
-  stats = blocks.build(
-      config,
+  job = blocks.Job(
+      config.to_dict(),
       vocabulary,
       split,
-      key,
-      path,
-      None,
-      _limit(config, found, split),
-      processes,
-      show,
+      limit=_limit(config, found, split),
+      processes=processes,
   )
+  stats = blocks.build(job, key, path, show)
   line.note(
       f'{what} {stats["records"]} records, {stats["skipped"]} skipped, '
       f'{stats["input_tokens"]} + {stats["target_tokens"]} tokens in '

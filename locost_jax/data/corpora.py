@@ -1,4 +1,4 @@
-"""The table of corpora: sizes, lengths, licences, sources and known problems.
+"""The table of corpora: sizes, licences, sources and known problems.
 
 To add a corpus, add an entry to TABLE; MIXTURES lists corpora that are trained
 on together. data/prepared_corpora.py finds their files.
@@ -9,15 +9,12 @@ refused unless config.data.check_sizes=False.
 
 from typing import Callable, NamedTuple
 
-from locost_jax.data import tfds_rows
+SEPARATOR = '|||||'  # between the documents of a row of Multi-News
 
 
 class Entry(NamedTuple):
   """One corpus."""
 
-  what: str  # one line about inputs, targets and source
-  lengths: tuple  # maximum tokens of input and target
-  lengths_of: str  # the source of `lengths`
   splits: dict  # split -> number of rows
   counted_by: str  # the source of `splits`
   licence: str
@@ -25,8 +22,53 @@ class Entry(NamedTuple):
   raw: str  # the authors' files that papers/prepare.py reads
   tfds: tuple = ()  # 'name/config:version' in TFDS; all are read
   download: str = ''  # size of the download by TFDS
-  row: Callable = dict  # converts a row of TFDS; see data/tfds_rows.py
+  row: Callable = dict  # converts a row of TFDS to document, summary, ...
   gsg: bool = False  # whether gap sentences are made of the field `text`
+
+
+def scientific(row):
+  """Converts a row of scientific_papers: strips the lines, drops empty ones."""
+  # The abstract's lines have stray spaces, and some are empty.
+  lines = {
+      field: [line.strip() for line in row[field].split('\n')]
+      for field in ('article', 'abstract')
+  }
+  return dict(
+      document='\n'.join(filter(None, lines['article'])),
+      summary='\n'.join(filter(None, lines['abstract'])),
+  )
+
+
+def scrolls(row):
+  """Converts a row of SCROLLS, whose hidden outputs are '' or None."""
+  return dict(id=row['id'], document=row['input'], summary=row['output'] or '')
+
+
+def scrolls_with_query(row):
+  """Converts a row of SCROLLS; its input is query, blank line, document."""
+  query, _, document = row['input'].partition('\n\n')
+  return dict(scrolls(row), query=query, document=document)
+
+
+def multi_news(row):
+  """Converts a row of Multi-News, which joins its documents in one text."""
+  documents = split_documents(row['document'])
+  return dict(
+      document=join_documents(documents),
+      documents=documents,
+      summary=row['summary'].strip(),
+  )
+
+
+def split_documents(text):
+  """Splits 'a ||||| b' into ['a', 'b'], without empty documents."""
+  parts = (part.strip() for part in text.split(SEPARATOR))
+  return [part for part in parts if part]
+
+
+def join_documents(documents):
+  """Joins documents into one text with Multi-News's separator."""
+  return f'\n\n{SEPARATOR}\n\n'.join(documents)
 
 
 _ARXIV_TRAPS = (
@@ -54,9 +96,6 @@ _NARRATIVEQA_SPLITS = dict(train=32_747, validation=3_461, test=10_557)
 
 TABLE = {
     'c4_gsg': Entry(
-        what='C4, English web pages, for gap sentences',
-        lengths=(4096, 910),
-        lengths_of='LOCOST, table 8',
         splits=dict(train=364_868_892, validation=364_608),
         counted_by='the copy of allenai, not asserted',
         licence="ODC-BY (the copy of allenai); Common Crawl's terms of use",
@@ -71,9 +110,6 @@ TABLE = {
         gsg=True,
     ),
     'arxiv': Entry(
-        what='papers of arXiv -> abstracts (Cohan et al. 2018)',
-        lengths=(4096, 512),
-        lengths_of='LOCOST, section 5',
         splits=dict(train=203_037, validation=6_436, test=6_440),
         counted_by='LOCOST, table 9',
         licence='not stated',
@@ -81,12 +117,9 @@ TABLE = {
         raw='arxiv-dataset/{train,val,test}.txt of the authors',
         tfds=('scientific_papers/arxiv:1.1.1',),
         download='4.2 GiB',
-        row=tfds_rows.scientific,
+        row=scientific,
     ),
     'pubmed': Entry(
-        what='papers of PubMed -> abstracts (Cohan et al. 2018)',
-        lengths=(4096, 512),
-        lengths_of='LOCOST, section 5',
         splits=dict(train=119_924, validation=6_633, test=6_658),
         counted_by='LOCOST, table 9',
         licence='not stated',
@@ -94,12 +127,9 @@ TABLE = {
         raw='pubmed-dataset/{train,val,test}.txt of the authors',
         tfds=('scientific_papers/pubmed:1.1.1',),
         download='4.2 GiB',
-        row=tfds_rows.scientific,
+        row=scientific,
     ),
     'govreport': Entry(
-        what='reports of the US government -> summaries, as SCROLLS has them',
-        lengths=(16384, 1024),
-        lengths_of='LOCOST, section 5',
         splits=dict(train=17_457, validation=972, test=973),
         counted_by='LOCOST, table 9',
         licence='CC BY 4.0 (its source)',
@@ -108,12 +138,9 @@ TABLE = {
         raw="{train,validation,test}.jsonl of SCROLLS' gov_report.zip",
         tfds=('scrolls/gov_report:1.0.0',),
         download='302 MiB',
-        row=tfds_rows.scrolls,
+        row=scrolls,
     ),
     'govreport_authors': Entry(
-        what='reports of the US government -> summaries (Huang et al. 2021)',
-        lengths=(20480, 1024),
-        lengths_of='PageSum, 20 pages',
         splits=dict(train=17_519, validation=974, test=973),
         counted_by="the authors' dataset card; PageSum, table 1, in thousands",
         licence='CC BY 4.0',
@@ -122,9 +149,6 @@ TABLE = {
         raw='gov-report/{crs,gao}/*.json and gov-report/split_ids',
     ),
     'summscreenfd': Entry(
-        what='TV episodes of ForeverDreaming -> recaps, as SCROLLS has them',
-        lengths=(16384, 512),
-        lengths_of='LOCOST, section 5',
         splits=dict(train=3_673, validation=338, test=337),
         counted_by='LOCOST, table 9',
         licence='not stated',
@@ -132,13 +156,9 @@ TABLE = {
         raw="{train,validation,test}.jsonl of SCROLLS' summ_screen_fd.zip",
         tfds=('scrolls/summ_screen_fd:1.0.0',),
         download='49 MiB',
-        row=tfds_rows.scrolls,
+        row=scrolls,
     ),
     'summscreen': Entry(
-        what='TV episodes of ForeverDreaming and TVMegaSite -> recaps (Chen et '
-        'al. 2022)',
-        lengths=(16384, 1024),
-        lengths_of='SimCAS, section 4',
         splits=dict(train=22_588, validation=2_133, test=2_130),
         counted_by='the authors; SimCAS, table 6, in thousands',
         licence='not stated',
@@ -146,12 +166,9 @@ TABLE = {
         raw='SummScreen_raw/{fd,tms} and SummScreen, for the splits',
         tfds=('summscreen/fd:1.0.0', 'summscreen/tms:1.0.0'),
         download='841 MiB',
-        row=tfds_rows.summscreen,
+        row=lambda row: dict(document=row['transcript'], summary=row['recap']),
     ),
     'booksum_chapter': Entry(
-        what='chapters of novels -> summaries (Kryscinski et al. 2021)',
-        lengths=(8192, 512),
-        lengths_of='LOCOST, section 5',
         splits=dict(train=9_600, validation=1_484, test=1_431),
         counted_by='LOCOST, table 9',
         licence='research only',
@@ -162,9 +179,6 @@ TABLE = {
         'all_chapterized_books next to',
     ),
     'booksum_book': Entry(
-        what='novels -> summaries (Kryscinski et al. 2021)',
-        lengths=(32768, 1024),
-        lengths_of='LOCOST, section 5',
         splits=dict(train=314, validation=45, test=46),
         counted_by='LOCOST, table 9',
         licence='research only',
@@ -173,9 +187,6 @@ TABLE = {
         'all_chapterized_books next to',
     ),
     'multinews': Entry(
-        what='news, two to ten articles -> summaries (Fabbri et al. 2019)',
-        lengths=(7168, 400),
-        lengths_of='PageSum, 7 pages',
         splits=dict(train=44_972, validation=5_622, test=5_622),
         counted_by='the authors; PageSum, table 1, in thousands',
         licence='non-commercial research and education',
@@ -183,13 +194,9 @@ TABLE = {
         raw='{train,val,test}.{src.cleaned,tgt}',
         tfds=('multi_news:2.1.0',),
         download='722 MiB',
-        row=tfds_rows.multi_news,
+        row=multi_news,
     ),
     'wcep': Entry(
-        what='news, up to ten articles -> a sentence (Gholipour Ghalandari et '
-        'al. 2020, the ten articles of PRIMERA)',
-        lengths=(16384, 1024),
-        lengths_of='SimCAS, section 4',
         splits=dict(train=8_158, validation=1_020, test=1_022),
         counted_by='the copy of PRIMERA; SimCAS, table 6, in thousands',
         licence="MIT (the authors' repository); articles not stated",
@@ -200,9 +207,6 @@ TABLE = {
         'of JSON lines with document and summary',
     ),
     'narrativeqa': Entry(
-        what='books and film scripts -> answers (Kocisky et al. 2018)',
-        lengths=(16384, 1024),
-        lengths_of='SimCAS, section 4',
         splits=_NARRATIVEQA_SPLITS,
         counted_by='the authors; SimCAS, table 6, in thousands',
         licence='Apache-2.0, stories by their sources',
@@ -212,10 +216,6 @@ TABLE = {
         'and tmp/*.content',
     ),
     'narrativeqa_plot': Entry(
-        what='the same, and question, plot summary and story are one text, as '
-        'SimCAS reads them',
-        lengths=(16384, 1024),
-        lengths_of='SimCAS, section 4',
         splits=_NARRATIVEQA_SPLITS,
         counted_by='the authors; SimCAS, table 6, in thousands',
         licence='Apache-2.0, stories by their sources, summaries CC BY-SA '
@@ -228,9 +228,6 @@ TABLE = {
         'third_party/wikipedia/summaries.csv and tmp/*.content',
     ),
     'qmsum': Entry(
-        what='meetings and a query -> summaries (Zhong et al. 2021)',
-        lengths=(16384, 1024),
-        lengths_of='SCROLLS',
         splits=dict(train=1_257, validation=272, test=281),
         counted_by="the authors' files and TFDS's catalogue",
         licence='MIT',
@@ -239,12 +236,9 @@ TABLE = {
         raw='data/ALL/jsonl/{train,val,test}.jsonl of the authors',
         tfds=('scrolls/qmsum:1.0.0',),
         download='26 MiB',
-        row=tfds_rows.scrolls_with_query,
+        row=scrolls_with_query,
     ),
     'squality': Entry(
-        what='stories and a question -> summaries (Wang et al. 2022)',
-        lengths=(16384, 1024),
-        lengths_of='SCROLLS',
         splits=dict(train=1_000, validation=125, test=260),
         counted_by='the authors (training: every response by itself)',
         licence='CC BY 4.0, stories by Project Gutenberg',
@@ -252,10 +246,6 @@ TABLE = {
         raw='data/v1-3/txt/{train,dev,test}.jsonl of the authors',
     ),
     'qasper': Entry(
-        what='papers and a question -> answers (Dasigi et al. 2021), as '
-        'SCROLLS has them',
-        lengths=(16384, 1024),
-        lengths_of='SCROLLS',
         splits=dict(train=2_567, validation=1_726, test=1_399),
         counted_by="TFDS's catalogue",
         licence='CC BY 4.0',
@@ -265,12 +255,9 @@ TABLE = {
         raw="{train,validation,test}.jsonl of SCROLLS' qasper.zip",
         tfds=('scrolls/qasper:1.0.0',),
         download='19 MiB',
-        row=tfds_rows.scrolls_with_query,
+        row=scrolls_with_query,
     ),
     'cnn_dailymail': Entry(
-        what='news -> highlights (See et al. 2017)',
-        lengths=(1024, 128),
-        lengths_of='this project',
         splits=dict(train=287_113, validation=13_368, test=11_490),
         counted_by="TFDS's catalogue",
         licence='Apache-2.0 (a dataset card)',
@@ -278,12 +265,11 @@ TABLE = {
         raw='',
         tfds=('cnn_dailymail:3.4.0',),
         download='558 MiB',
-        row=tfds_rows.cnn_dailymail,
+        row=lambda row: dict(
+            id=row['id'], document=row['article'], summary=row['highlights']
+        ),
     ),
     'xsum': Entry(
-        what='news -> a sentence (Narayan et al. 2018)',
-        lengths=(1024, 64),
-        lengths_of='this project',
         splits=dict(train=204_045, validation=11_332, test=11_334),
         counted_by='the authors',
         licence="MIT (the authors' repository)",

@@ -1,17 +1,22 @@
 """Finds the corpus that a run's config names.
 
-A `Corpus` gives access to rows on disk by split and shard. It is one of the
-user's own files (config.data.train_files, ...), a named corpus of
-data/corpora.py, or the built-in corpus of data/builtin_corpus.py (`BUILT_IN`).
+It is one of the user's own files (data/own_files.py), a named corpus of
+data/corpora.py (data/prepared_corpora.py), or the built-in corpus.
 
-TensorFlow is imported only to read a corpus in TFDS.
+The built-in corpus is documentation of Python packages. python_docs.jsonl.xz
+comes with the package, so that a first run needs no download and gives the same
+numbers everywhere; python_docs.md, its card, has the sources, their licences
+and how it was made. Its rows are documents for gap sentences, and pairs (an
+object's documentation without its first sentence -> that sentence).
 """
 
+import functools
+import hashlib
+import json
+import lzma
 import os
-from typing import Callable, NamedTuple
 
 from locost_jax.config import schema
-from locost_jax.data import builtin_corpus
 from locost_jax.data import corpora
 from locost_jax.data import corpus_rows
 from locost_jax.data import gsg
@@ -26,37 +31,7 @@ from locost_jax.errors import suggest
 GSG = schema.defaults('gsg')
 # Task of the built-in corpus -> whether it makes gap sentences.
 BUILT_IN = {'python_docs_gsg': True, 'python_docs_summary': False}
-
-
-class Corpus(NamedTuple):
-  """Rows of text on disk, dicts of strings.
-
-  For gap sentences a row has id and text. For summarising it has id, inputs,
-  targets and references. With config.data.pages, inputs is JSON of the query
-  and the document, sections or documents. references is a JSON list if there
-  are several references, else ''.
-  """
-
-  name: str  # of the task
-  splits: dict  # split -> list of names of its shards
-  read: Callable  # (split, name of a shard) -> iterator of rows
-  gsg: dict | None  # keyword arguments of gap_sentences; None: summarising
-  made_of: Callable  # split -> JSON object that changes if rows may change
-  held_out: bool = False  # whether validation is held out of training files
-  sizes: dict = {}  # split -> expected number of rows
-  count: Callable = lambda split: None  # actual number of rows; None: unknown
-  has_files: bool = False  # whether the shards are local files
-  # Settings of span corruption; None: no document is corrupted.
-  span_corruption: dict | None = None
-
-  @property
-  def fields(self):
-    """The names of the fields of a row."""
-    return (
-        ('id', 'text')
-        if self.gsg
-        else ('id', 'inputs', 'targets', 'references')
-    )
+BUILT_IN_FILE = os.path.join(os.path.dirname(__file__), 'python_docs.jsonl.xz')
 
 
 def has_files(config):
@@ -68,8 +43,7 @@ def has_files(config):
 def has_queries(config):
   """Whether the training rows of a config begin with a query.
 
-  Args:
-    config: a run's config. For own files, the first rows are examined.
+  Of own files, the first rows are examined.
   """
   if config.gsg is not None:
     return False
@@ -92,13 +66,7 @@ def names():
 
 
 def corpus(config):
-  """Finds the corpus of a config.
-
-  Args:
-    config: a run's config; its task is not a mixture.
-
-  Returns:
-    A Corpus.
+  """Finds the Corpus of a config whose task is not a mixture.
 
   Raises:
     InputError: neither task nor files; an unknown task; a glob without a match;
@@ -113,7 +81,10 @@ def _find(config):
   """Returns the Corpus without settings of span corruption."""
   task = config.data.task
   if has_files(config):
-    return _own_files(config)
+    makes_gaps = config.gsg is not None or is_gsg(task)
+    return own_files.corpus(
+        config, _gsg_settings(config) if makes_gaps else None
+    )
   if not task:
     raise InputError(
         'nothing to train on: set config.data.train_files (JSONL, CSV, parquet '
@@ -121,9 +92,10 @@ def _find(config):
         f'({", ".join(names())})'
     )
   check_name(task)
+  settings = settings_of(config, task)
   if task in BUILT_IN:
-    return _built_in(config, task)
-  return _named(config, task)
+    return _built_in(config, task, settings)
+  return prepared_corpora.corpus(config, task, settings)
 
 
 def check_name(task):
@@ -133,9 +105,6 @@ def check_name(task):
         f'config.data.task={task!r} is none of the tasks '
         f'{", ".join(names())}{suggest(task, names())}'
     )
-
-
-# --- Settings of gap sentences -----------------------------------------------
 
 
 def _gsg_settings(config):
@@ -153,10 +122,7 @@ def _gsg_settings(config):
 
 
 def settings_of(config, task):
-  """Returns the settings of a task's gap sentences; reads no data.
-
-  Returns:
-    The keyword arguments of gap_sentences; None if the task summarises.
+  """Returns the settings of a task's gap sentences; None: it summarises.
 
   Raises:
     InputError: config.gsg is invalid, or set for a task that summarises.
@@ -172,14 +138,7 @@ def settings_of(config, task):
 
 
 def span_settings(config, has_gap_sentences, task):
-  """Returns the settings of a task's span corruption; reads no data.
-
-  Args:
-    has_gap_sentences: whether the task makes gap sentences.
-    task: its name, for messages.
-
-  Returns:
-    See `span_corruption.settings`; None if no document is corrupted.
+  """Returns `span_corruption.settings` of a task; None: nothing is corrupted.
 
   Raises:
     InputError: config.span_corruption is invalid, or set for a task that
@@ -196,146 +155,43 @@ def span_settings(config, has_gap_sentences, task):
   return span_corruption.settings(dict(given))
 
 
-# --- The user's own files ----------------------------------------------------
-
-
-def _own_files(config):
-  """Returns the corpus of the files that a config names."""
-  files = own_files.find(config.data)
-  is_summarising = config.gsg is None and not is_gsg(config.data.task)
-  settings = None if is_summarising else _gsg_settings(config)
-  found = own_files.OwnFiles(config, files, settings)
-  return Corpus(
-      name='jsonl',
-      splits=found.files,
-      read=found.read,
-      gsg=settings,
-      held_out=found.held_out,
-      has_files=True,
-      made_of=lambda split: dict(
-          files=_stat_files(found.files[split]), **found.made_of(split)
-      ),
-  )
-
-
-# --- Named corpora -----------------------------------------------------------
-
-
-def _named(config, task):
-  """Finds a named corpus in local files, or else in TFDS."""
-  files = prepared_corpora.find_files(task, config.data.corpora_dir)
-  if files and 'train' not in files:
-    raise InputError(
-        f'{config.data.corpora_dir}/{task}: no train*.jsonl or '
-        'train*.jsonl.gz'
-    )
-  if files:
-    return _named_in_files(config, task, files)
-  return _named_in_tfds(config, task)
-
-
-def _asserted_sizes(entry):
-  """Returns the numbers of rows to assert; {} for C4, whose copies differ."""
-  return {} if entry.gsg else entry.splits
-
-
-def _named_in_files(config, task, files):
-  entry, settings = corpora.TABLE[task], settings_of(config, task)
-  needed = ('text',) if settings else ('document', 'summary')
-
-  def read(split, file):
-    del split
-    for _, row in corpus_rows.make_rows(
-        config, settings, file, sources.read_jsonl([file], needed)
-    ):
-      yield row
-
-  def count(split):
-    return sum(1 for file in files[split] for _ in sources.read_lines(file))
-
-  return Corpus(
-      name=task,
-      splits=files,
-      read=read,
-      gsg=settings,
-      has_files=True,
-      sizes=_asserted_sizes(entry),
-      count=count,
-      made_of=lambda split: dict(files=_stat_files(files[split])),
-  )
-
-
-def _named_in_tfds(config, task):
-  entry, settings = corpora.TABLE[task], settings_of(config, task)
-  shards = prepared_corpora.find_tfds_shards(task, config.data)
-
-  def read(split, name):
-    from locost_jax.data import preprocessors  # TensorFlow
-
-    (shard,) = (shard for shard in shards[split] if shard.name == name)
-    rows = preprocessors.read_tfds(
-        shard.tfds, split, config.data.tfds_dir, shard.number
-    )
-    for _, row in corpus_rows.make_rows(
-        config, settings, f'{split} {name}', map(entry.row, rows)
-    ):
-      yield row
-
-  return Corpus(
-      name=task,
-      read=read,
-      gsg=settings,
-      sizes=_asserted_sizes(entry),
-      splits={
-          split: [shard.name for shard in found]
-          for split, found in shards.items()
-      },
-      count=lambda split: prepared_corpora.count_tfds(shards[split], split),
-      made_of=lambda split: dict(
-          tfds=entry.tfds,
-          files=_stat_files(
-              [shard.file for shard in shards[split] if shard.file]
-          ),
-      ),
-  )
-
-
-# --- The built-in corpus ------------------------------------------------------
-
-
-def _built_in(config, task):
-  settings = settings_of(config, task)
-
+def _built_in(config, task, settings):
   def read(split, shard):
     del shard
-    for row in builtin_corpus.read_rows(split, bool(settings)):
+    for row in built_in_rows(split, bool(settings)):
       yield corpus_rows.make_row(config, settings, row['id'], row)
 
-  return Corpus(
+  return corpus_rows.Corpus(
       name=task,
       splits=dict(train=['all'], validation=['all']),
       read=read,
       gsg=settings,
       made_of=lambda split: dict(
-          file=builtin_corpus.fingerprint(),
+          file=built_in_fingerprint(),
           code=record_versions.VERSIONS['sources'],
       ),
   )
 
 
-# --- Facts that the key of a cache contains -----------------------------------
+@functools.cache
+def built_in_fingerprint():
+  """Returns the SHA-256 of the built-in corpus's file."""
+  with open(BUILT_IN_FILE, 'rb') as file:
+    return hashlib.sha256(file.read()).hexdigest()
 
 
-def _stat_files(files):
-  """Returns [[absolute path, bytes, modification time]] of files."""
-  sizes = []
-  for file in files:
-    if '://' in file:
-      from etils import epath
+def built_in_rows(split, gap_sentences):
+  """Reads the rows of the built-in corpus, in the order of their ids' hashes.
 
-      stat = epath.Path(file).stat()
-      sizes.append([file, stat.length, stat.mtime])
-    else:
-      stat = os.stat(file)
-      sizes.append([os.path.abspath(file), stat.st_size, stat.st_mtime_ns])
-  return sizes
+  Args:
+    gap_sentences: whether to read the documents for gap sentences, dicts of id
+      and text; otherwise the pairs, dicts of id, document and summary.
+  """
+  with lzma.open(BUILT_IN_FILE, 'rt', encoding='utf-8', newline='\n') as file:
+    rows = [json.loads(line) for line in file]
+  rows = [
+      row
+      for row in rows
+      if row.pop('split', 'train') == split and ('text' in row) == gap_sentences
+  ]
+  return sorted(rows, key=lambda row: sources.hash_key(row['id']))

@@ -1,4 +1,4 @@
-"""Converts rows of files to rows of a corpus.
+"""A corpus, and how rows of files become its rows.
 
 A row for summarising may have a query (its field `query`, or
 config.data.query_field). The query and a blank line precede the document, as in
@@ -9,6 +9,7 @@ query.
 
 import json
 import os
+from typing import Callable, NamedTuple
 
 from locost_jax.data import gsg
 from locost_jax.data import pages
@@ -16,13 +17,58 @@ from locost_jax.data import sources
 from locost_jax.errors import InputError
 
 
+class Corpus(NamedTuple):
+  """Rows of text on disk, dicts of strings.
+
+  For gap sentences a row has id and text. For summarising it has id, inputs,
+  targets and references. With config.data.pages, inputs is JSON of the query
+  and the document, sections or documents. references is a JSON list if there
+  are several references, else ''.
+  """
+
+  name: str  # of the task
+  splits: dict  # split -> list of names of its shards
+  read: Callable  # (split, name of a shard) -> iterator of rows
+  gsg: dict | None  # keyword arguments of gap_sentences; None: summarising
+  made_of: Callable  # split -> JSON object that changes if rows may change
+  held_out: bool = False  # whether validation is held out of training files
+  sizes: dict = {}  # split -> expected number of rows
+  count: Callable = lambda split: None  # actual number of rows; None: unknown
+  has_files: bool = False  # whether the shards are local files
+  # Settings of span corruption; None: no document is corrupted.
+  span_corruption: dict | None = None
+
+  @property
+  def fields(self):
+    """The names of the fields of a row."""
+    return (
+        ('id', 'text')
+        if self.gsg
+        else ('id', 'inputs', 'targets', 'references')
+    )
+
+
+def stat_files(files):
+  """Returns [[absolute path, bytes, modification time]], for `made_of`."""
+  sizes = []
+  for file in files:
+    if '://' in file:
+      from etils import epath
+
+      stat = epath.Path(file).stat()
+      sizes.append([file, stat.length, stat.mtime])
+    else:
+      stat = os.stat(file)
+      sizes.append([os.path.abspath(file), stat.st_size, stat.st_mtime_ns])
+  return sizes
+
+
 def make_rows(config, settings, file, rows):
   """Yields (original row, `make_row` of it) for the rows of a file.
 
   Args:
     settings: keyword arguments of gap_sentences; None: summarising.
-    file: path of the file, for errors and for the ids of rows without id.
-    rows: iterator of dicts; see `make_row`.
+    file: its path, for errors and for the ids of rows without id.
   """
   name = os.path.basename(file)
   for number, row in enumerate(rows):
@@ -40,9 +86,6 @@ def make_row(config, settings, where, row):
     row: dict with id and text; or with id, document and summary, and optionally
       query, sections, documents, references.
 
-  Returns:
-    dict of strings; see `Corpus`.
-
   Raises:
     InputError: a field is missing or has the wrong type.
   """
@@ -51,8 +94,9 @@ def make_row(config, settings, where, row):
     return dict(id=name, text=row['text'])
   sources.check_parts(where, row)
   query, form = row.get('query') or '', config.data.pages
+  field = 'document'
   if form:
-    field = pages.FIELDS.get(form, 'document')
+    field = pages.FIELDS.get(form, field)
     if form == 'discourse' and not pages.has_text(row.get(field)):
       field = 'document'  # which `pages.pieces` cuts as in 'spatial'
     if row.get(field) is None:
@@ -63,7 +107,6 @@ def make_row(config, settings, where, row):
     # The processes that tokenise cut it into pages.
     inputs = json.dumps({'query': query, field: row[field]})
   else:
-    field = 'document'
     inputs = '\n\n'.join(filter(None, (query, row['document'])))
   if not pages.has_text(row[field]):
     inputs = ''  # even if there is a query
@@ -99,11 +142,7 @@ def count_pages(rows, data):
 
 
 def is_usable(row, settings):
-  """Whether a row gives a training example.
-
-  Args:
-    settings: keyword arguments of gap_sentences; None: summarising.
-  """
+  """Whether a row gives a training example."""
   if settings is None:
     return bool(row['inputs'].strip() and row['targets'].strip())
   return gsg.gap_sentences(row['text'], **settings) is not None

@@ -4,12 +4,6 @@ READERS is the table of formats. A reader yields the rows of a file lazily as
 dicts in which the requested fields are strings. data/sources.py checks the
 optional fields (query, references, ...) of all formats. A file with any other
 extension is read as JSONL.
-
-Fields can be those of a list in a row, such as `questions[].answer`: a row
-{"document": ..., "questions": [{"text": ..., "answer": ...}, ...]} with
-data.query_field='questions[].text' and data.target_field='questions[].answer'
-becomes a row for each question. Its id is that of the row, and '#' and the
-place in the list, counted from 0.
 """
 
 import csv
@@ -28,7 +22,6 @@ _OPTIONAL = ('id', 'query', *_LISTS)
 _SHOWN, _CHARACTERS = 12, 30
 _PARQUET_ROWS = 16  # in memory at once
 _PARQUET_BYTES = 1 << 20  # read from one column at once
-MARK = '[].'
 
 
 def _read_jsonl(path, fields, text_unit):
@@ -41,35 +34,32 @@ def _read_delimited(delimiter, path, fields, text_unit=None):
 
   The file has a header, and quotes are doubled inside of quotes. The lists of a
   row are JSON in their cells. An optional cell that is empty counts as missing.
-
-  Yields:
-    A dict a row, in order; empty lines are passed over.
-
-  Raises:
-    InputError: the file cannot be read, is not UTF-8, lacks a column, or a row
-      has broken quotes or another number of cells than the header.
   """
   del text_unit
   header = None
   for number, (where, cells) in enumerate(_cells(path, delimiter)):
     if header is None:
       header = cells
-      _check_header(where, header, fields, delimiter)
+      hint = f'; expected {delimiter!r} between fields'
+      _check_columns(
+          where,
+          header,
+          (*fields, *_OPTIONAL),
+          hint * (len(header) == 1),
+          fields,
+      )
       continue
     if len(cells) != len(header):
       raise InputError(
           f'{where}: {len(cells)} field{"s" * (len(cells) > 1)}, expected '
           f'{len(header)} as in the header'
       )
-    row = dict(zip(header, cells))
-    for name in _OPTIONAL:
-      if name in row and name not in fields and not row[name].strip():
-        del row[name]
     yield {
         name: _parse(cell, path, (number, name))
         if name in _LISTS and name not in fields
         else cell
-        for name, cell in row.items()
+        for name, cell in zip(header, cells)
+        if cell.strip() or name in fields or name not in _OPTIONAL
     }
   sources.report_replaced(path)
 
@@ -112,18 +102,17 @@ def _explain(error):
   )
 
 
-def _check_header(where, header, fields, delimiter):
-  """Raises an InputError unless each field has its column, and one only."""
-  for name in fields:
-    if name not in header:
-      shown = [repr(column[:_CHARACTERS]) for column in header[:_SHOWN]]
-      hint = f'; expected {delimiter!r} between fields'
+def _check_columns(where, columns, fields, hint, needed):
+  """Raises an InputError if a field has two columns, or a needed one none."""
+  for name in needed:
+    if name not in columns:
+      shown = [repr(column[:_CHARACTERS]) for column in columns[:_SHOWN]]
       raise InputError(
-          f'{where}: no field {name!r}; the header has {", ".join(shown)}'
-          f'{", ..." * (len(header) > _SHOWN)}{hint * (len(header) == 1)}'
+          f'{where}: no field {name!r}; the header has '
+          f'{", ".join(shown) or "none"}{", ..." * (len(columns) > _SHOWN)}{hint}'
       )
-  for name in (*fields, *_OPTIONAL):
-    if header.count(name) > 1:
+  for name in fields:
+    if columns.count(name) > 1:
       raise InputError(f'{where}: two columns are called {name!r}')
 
 
@@ -138,13 +127,7 @@ def _parse(cell, path, number):
 def _read_parquet(path, fields, text_unit=None):
   """Reads the rows of parquet a few at a time; see `read_rows`.
 
-  Yields:
-    One dict per row, in order, with these and the optional columns and without
-    nulls.
-
-  Raises:
-    InputError: pyarrow is not installed; the file is not parquet or damaged;
-      a column is missing or does not hold strings.
+  A row has these and the optional columns, without nulls.
   """
   del text_unit
   try:
@@ -159,60 +142,35 @@ def _read_parquet(path, fields, text_unit=None):
         f'{path}: parquet compresses its own columns: expected a file that is '
         'not compressed by gzip'
     )
-  number = 0
-  for batch in _parquet_batches(path, fields, pyarrow, parquet):
-    for i in range(batch.num_rows):
-      number += 1
-      yield _parquet_row(f'{path}: row {number}', batch, i, fields)
-
-
-def _parquet_batches(path, fields, pyarrow, parquet):
-  """Yields record batches of the required and optional columns."""
+  number, fault = 0, 'not a parquet file'
   try:
     # Read page by page; by default pyarrow buffers the whole file.
-    file = parquet.ParquetFile(
+    with parquet.ParquetFile(
         path, buffer_size=_PARQUET_BYTES, pre_buffer=False
-    )
+    ) as file:
+      fault, schema = 'cannot be read', file.schema_arrow
+      _check_columns(path, schema.names, fields, '', fields)
+      _check_strings(path, schema, fields, pyarrow)
+      names = [*fields, *(n for n in _OPTIONAL if n in schema.names)]
+      for batch in file.iter_batches(
+          _PARQUET_ROWS, columns=list(dict.fromkeys(names))
+      ):
+        for i in range(batch.num_rows):
+          number += 1
+          yield _parquet_row(f'{path}: row {number}', batch, i, fields)
   except (pyarrow.ArrowException, OSError) as error:
-    raise InputError(
-        f'{path}: not a parquet file: {_one_line(error)}'
-    ) from None
-  with file:
-    schema = file.schema_arrow
-    _check_parquet(path, schema, fields, pyarrow)
-    names = [*fields, *(n for n in _OPTIONAL if n in schema.names)]
-    batches = file.iter_batches(
-        _PARQUET_ROWS, columns=list(dict.fromkeys(names))
-    )
-    while True:
-      try:
-        batch = next(batches, None)
-      except (pyarrow.ArrowException, OSError) as error:
-        raise InputError(
-            f'{path}: cannot be read: {_one_line(error)}'
-        ) from None
-      if batch is None:
-        return
-      yield batch
+    reason = ' '.join(str(error).split())[:200]
+    raise InputError(f'{path}: {fault}: {reason}') from None
 
 
-def _check_parquet(path, schema, fields, pyarrow):
-  """Raises an InputError unless each field is exactly one string column."""
+def _check_strings(path, schema, fields, pyarrow):
+  """Raises an InputError unless these columns hold strings."""
+  strings = pyarrow.string(), pyarrow.large_string(), pyarrow.string_view()
   for name in fields:
-    if name not in schema.names:
-      shown = ', '.join(map(repr, schema.names[:_SHOWN])) or 'none'
-      more = ', ...' * (len(schema.names) > _SHOWN)
-      raise InputError(f'{path}: no field {name!r}; the file has {shown}{more}')
-    if schema.names.count(name) > 1:
-      raise InputError(f'{path}: two columns are called {name!r}')
     kind = schema.field(name).type
     if pyarrow.types.is_dictionary(kind):
       kind = kind.value_type
-    if kind not in (
-        pyarrow.string(),
-        pyarrow.large_string(),
-        pyarrow.string_view(),
-    ):
+    if kind not in strings:
       raise InputError(f'{path}: field {name!r} must hold strings, got {kind}')
 
 
@@ -231,10 +189,6 @@ def _parquet_row(where, batch, i, fields):
   return row
 
 
-def _one_line(error):
-  return ' '.join(str(error).split())[:200]
-
-
 def _read_text(path, fields, unit):
   """Reads the documents of a text, UTF-8; see `read_rows`.
 
@@ -243,10 +197,6 @@ def _read_text(path, fields, unit):
 
   Yields:
     {field: text}.
-
-  Raises:
-    InputError: it cannot be read, is not UTF-8, or more fields are needed than
-      a text has; a document is longer than sources.LONGEST.
   """
   field, *others = fields
   if others:
@@ -352,53 +302,3 @@ def is_text(path):
 
 def _ending(path):
   return os.path.splitext(path.lower().removesuffix('.gz'))[1]
-
-
-def list_of(fields):
-  """Returns the name of the list that nested fields are in; None: no list.
-
-  Args:
-    fields: names of fields, nested or not.
-
-  Raises:
-    InputError: fields of two lists, or a list in a list.
-  """
-  nested = [field for field in fields if MARK in field]
-  lists = {field.partition(MARK)[0] for field in nested}
-  if len(lists) > 1 or any(field.count(MARK) > 1 for field in nested):
-    raise InputError(
-        f'config.data: {", ".join(nested)}: expected fields of one list, like '
-        'questions[].text and questions[].answer'
-    )
-  return lists.pop() if lists else None
-
-
-def expand_lists(rows, fields, file):
-  """Yields a row for each entry of the list.
-
-  Args:
-    fields: names of fields; those with '[].' are taken from the entries.
-    file: the name of the file, for errors.
-
-  Raises:
-    InputError: the list is missing or has an entry of another form.
-  """
-  name = list_of(fields)
-  nested = [field for field in fields if MARK in field]
-  for number, row in enumerate(rows):
-    entries = row.get(name)
-    if not isinstance(entries, list):
-      raise InputError(
-          f'{file}, row {number}: field {name!r} must be a list of objects'
-      )
-    for i, entry in enumerate(entries):
-      made = {**row, 'id': f'{row.get("id", f"{file}:{number}")}#{i}'}
-      for field in nested:
-        key = field.partition(MARK)[2]
-        value = entry.get(key) if isinstance(entry, dict) else None
-        if not isinstance(value, str):
-          raise InputError(
-              f'{file}, row {number}: {name}[{i}] must have a text in {key!r}'
-          )
-        made[field] = value
-      yield made

@@ -15,12 +15,11 @@ from locost_jax.data import corpus_rows
 from locost_jax.data import file_formats
 from locost_jax.data import sources
 
+_FIRST = 100  # rows to examine for queries
+
 
 def find(data):
-  """Finds the files that a config names.
-
-  Returns:
-    split -> sorted paths, for the splits that the config names.
+  """Finds the files that a config names: split -> sorted paths.
 
   Raises:
     InputError: a glob matches no file.
@@ -37,106 +36,94 @@ def find(data):
   }
 
 
-_FIRST = 100  # rows to examine for queries
-
-
 def has_queries(data):
   """Whether one of the first training rows has a query."""
   field = data.query_field or 'query'
-  if file_formats.MARK in field:
-    return True
   for path in find(data).get('train', ())[:1]:
     rows = file_formats.read_rows(path, (data.input_field,), data.text_unit)
     return any(row.get(field) for row in itertools.islice(rows, _FIRST))
   return False
 
 
-class OwnFiles:
-  """Reads the rows of a split from the user's files.
+def corpus(config, settings):
+  """Returns the Corpus of the files that a config names; reads no file.
 
-  Attributes:
-    files: split -> paths. A held-out validation split has the paths of the
-      training split.
-    held_out: whether validation rows are held out of the training files.
-    fields: name of a field in this package -> its name in the files.
+  Args:
+    settings: keyword arguments of gap_sentences; None: summarising.
   """
+  data, files = config.data, find(config.data)
+  held_out = 'train' in files and 'validation' not in files
+  if held_out:
+    files['validation'] = files['train']
+  fields = _fields(config, settings)
 
-  def __init__(self, config, files, settings):
-    """Decides which fields to read; reads no file.
-
-    Args:
-      settings: keyword arguments of gap_sentences; None: summarising.
-    """
-    data = config.data
-    self.held_out = 'train' in files and 'validation' not in files
-    self.files = dict(files)
-    if self.held_out:
-      self.files['validation'] = files['train']
-    if settings:
-      # Without config.gsg the task makes gap sentences, of `text`.
-      field = 'text' if config.gsg is None else data.input_field
-      self.fields = dict(text=field)
-    else:
-      self.fields = dict(document=data.input_field, summary=data.target_field)
-      if data.query_field:
-        self.fields['query'] = data.query_field
-    file_formats.list_of(self.fields.values())
-    self._config, self._settings = config, settings
-
-  def made_of(self, split):
-    """Returns the settings that, with the files, determine a split's rows."""
-    made = dict(held_out=self.held_out, fields=self.fields)
-    if any(map(file_formats.is_text, self.files[split])):
-      made['text_unit'] = self._config.data.text_unit
-    if self._config.data.references_field:
-      made['references_field'] = self._config.data.references_field
-    return made
-
-  def read(self, split, file):
-    """Yields the rows of a file that belong to a split; see `Corpus.read`."""
-    for document, row in self._rows(file):
-      if self.held_out and split != 'test':
-        is_validation = (
-            sources.is_held_out(document) or document == self._stand_in
-        )
-        if is_validation != (split == 'validation'):
-          continue
-      yield row
-
-  def _rows(self, file):
+  def rows_of(file):
     """Yields (document, row) of all rows of a file."""
-    data, fields = self._config.data, tuple(self.fields.values())
-    plain = [field for field in fields if file_formats.MARK not in field]
-    rows = file_formats.read_rows(file, tuple(plain), data.text_unit)
-    if len(plain) < len(fields):
-      rows = file_formats.expand_lists(rows, fields, file)
-    renamed = (
-        {
-            **row,
-            **{name: row[field] for name, field in self.fields.items()},
-            **self._references(row),
-        }
-        for row in rows
+    rows = (
+        _rename(row, fields, data.references_field)
+        for row in file_formats.read_rows(
+            file, tuple(fields.values()), data.text_unit
+        )
     )
-    for row, made in corpus_rows.make_rows(
-        self._config, self._settings, file, renamed
-    ):
-      yield row[next(iter(self.fields))], made
+    for row, made in corpus_rows.make_rows(config, settings, file, rows):
+      yield row[next(iter(fields))], made
 
-  def _references(self, row):
-    """The references of a row, if they have another name in the files."""
-    field = self._config.data.references_field
-    return {'references': row.get(field)} if field else {}
-
-  @functools.cached_property
-  def _stand_in(self):
+  @functools.cache
+  def stand_in():
     """The document to hold out if the hash chooses none, else None."""
     smallest = None
-    for file in self.files['train']:
-      for document, row in self._rows(file):
-        if corpus_rows.is_usable(row, self._settings):
+    for file in files['train']:
+      for document, row in rows_of(file):
+        if corpus_rows.is_usable(row, settings):
           if sources.is_held_out(document):
             return None
           key = hashlib.sha256(document.encode()).digest()
           smallest = min(smallest or (key, document), (key, document))
     return smallest and smallest[1]
+
+  def read(split, file):
+    for document, row in rows_of(file):
+      if held_out and split != 'test':
+        is_validation = sources.is_held_out(document) or document == stand_in()
+        if is_validation != (split == 'validation'):
+          continue
+      yield row
+
+  def made_of(split):
+    made = dict(held_out=held_out, fields=fields)
+    made['files'] = corpus_rows.stat_files(files[split])
+    if any(map(file_formats.is_text, files[split])):
+      made['text_unit'] = data.text_unit
+    if data.references_field:
+      made['references_field'] = data.references_field
+    return made
+
+  return corpus_rows.Corpus(
+      name='jsonl',
+      splits=files,
+      read=read,
+      gsg=settings,
+      held_out=held_out,
+      has_files=True,
+      made_of=made_of,
+  )
+
+
+def _fields(config, settings):
+  """Returns {name of a field in this package: its name in the files}."""
+  data = config.data
+  if settings:
+    # Without config.gsg the task makes gap sentences, of `text`.
+    return dict(text='text' if config.gsg is None else data.input_field)
+  fields = dict(document=data.input_field, summary=data.target_field)
+  if data.query_field:
+    fields['query'] = data.query_field
+  return fields
+
+
+def _rename(row, fields, references_field):
+  """Returns a row with the names of fields in this package."""
+  renamed = {**row, **{name: row[field] for name, field in fields.items()}}
+  if references_field:
+    renamed['references'] = row.get(references_field)
+  return renamed

@@ -27,8 +27,6 @@ A query and a blank line precede every page or chunk, or with query_in='first'
 only the first one that has tokens.
 """
 
-import itertools
-
 from locost_jax.data import text as text_lib
 from locost_jax.errors import InputError
 
@@ -43,24 +41,12 @@ NOTHING = '{"query": "", "document": "", "sections": [], "documents": []}'
 
 
 def query_in(data):
-  """Returns which pages begin with the query: one of QUERY_IN.
-
-  Args:
-    data: config.data. query_in='' means every page, or 'first' if documents are
-      not cut into pages.
-  """
+  """Returns which pages begin with the query: one of QUERY_IN."""
   return data.query_in or ('every' if data.pages else 'first')
 
 
 def spatial(text, num_pages):
-  """Distributes the sentences of a text over pages.
-
-  Args:
-    num_pages: P.
-
-  Returns:
-    P texts, sentences joined by spaces; some are '' when S < P.
-  """
+  """Distributes the sentences of a text over P pages, joined by spaces."""
   sentences = text_lib.split_sentences(text, lower_case=False)
   each = len(sentences) // num_pages
   pages = [[] for _ in range(num_pages)]
@@ -71,22 +57,9 @@ def spatial(text, num_pages):
 
 
 def discourse(sections, num_pages):
-  """Makes a page of each section, heading and text together.
-
-  Args:
-    sections: list of dicts with heading and text.
-    num_pages: P.
-
-  Returns:
-    P texts; '' after the last section.
-  """
-  return document(
-      [
-          f'{section["heading"]}\n{section["text"]}'.strip()
-          for section in sections
-      ],
-      num_pages,
-  )
+  """Makes a page of each {heading, text}; '' after the last, P in all."""
+  parts = (f'{part["heading"]}\n{part["text"]}'.strip() for part in sections)
+  return document(parts, num_pages)
 
 
 def document(documents, num_pages):
@@ -126,11 +99,7 @@ def count_dropped(row, form, num_pages):
 
 
 def first_tokens(text, length, vocabulary):
-  """Cuts a text after a number of tokens.
-
-  Args:
-    length: tokens to keep; 0: all.
-  """
+  """Cuts a text after `length` tokens; 0: keeps all."""
   if not length:
     return text
   ids, ends = vocabulary.encode_with_ends(text)
@@ -168,50 +137,26 @@ def parts_of(row, data, vocabulary):
 
 
 def of_row(row, data, vocabulary):
-  """Cuts a row into pages or chunks of token ids.
+  """Cuts a row into pages or chunks of token ids; see `tokenise`.
 
   Args:
     row: see `pieces`, with its query ('': none).
-
-  Returns:
-    List of lists of ids.
-
-  Raises:
-    InputError: the query leaves no room in a page.
   """
-  return tokenise(
-      parts_of(row, data, vocabulary),
-      row['query'],
-      data.pages,
-      data.page_length,
-      data.max_input_length,
-      vocabulary,
-      data.empty_page,
-      query_in(data),
-  )
+  parts = parts_of(row, data, vocabulary)
+  return tokenise(parts, row['query'], data, data.max_input_length, vocabulary)
 
 
-def tokenise(
-    parts,
-    query,
-    form,
-    page_length,
-    max_length,
-    vocabulary,
-    empty_page='.',
-    query_in='every',
-):
+def tokenise(parts, query, data, max_length, vocabulary):
   """Tokenises texts into pages or chunks of token ids.
 
   Args:
     parts: list of texts; see `pieces`.
     query: text in front of pages; '': none.
-    page_length: maximum tokens of a page, marks included.
+    data: config.data, or an object with its pages, page_length, query_in and
+      empty_page (the text of an empty page; '': the page gets no tokens, so
+      that a model masks it).
     max_length: the first tokens of a document that are kept, marks and queries
       not counted. For chunks only; pages are cut one by one.
-    empty_page: text of an empty page; '': the page gets no tokens, so that a
-      model masks it.
-    query_in: one of QUERY_IN: the pages that begin with the query.
 
   Returns:
     List of lists of ids.
@@ -220,21 +165,20 @@ def tokenise(
     InputError: the query leaves no room in a page.
   """
   front = front_of(query, vocabulary)
-  later = front if query_in == 'every' else front_of('', vocabulary)
-  first, room = (page_length - len(marks) - 1 for marks in (front, later))
+  later = front if query_in(data) == 'every' else front_of('', vocabulary)
+  length, last = data.page_length, [vocabulary.eos_id]
+  first, room = (length - len(marks) - 1 for marks in (front, later))
   if first < 1:
     raise InputError(
-        f'a query of {len(front)} tokens leaves no room in a page '
-        f'of {page_length}'
+        f'a query of {len(front)} tokens leaves no room in a page of {length}'
     )
-  last = [vocabulary.eos_id]
-  if form in LOCALITIES:
-    ids = [vocabulary.encode(part or empty_page) for part in parts]
+  if data.pages in LOCALITIES:
+    ids = [vocabulary.encode(part or data.empty_page) for part in parts]
     return [
-        marks + page[: page_length - len(marks) - 1] + last if page else []
+        marks + page[: length - len(marks) - 1] + last if page else []
         for marks, page in zip(fronts(ids, front, later), ids)
     ]
-  if form == 'chunks':
+  if data.pages == 'chunks':
     ids = [i for part in parts for i in vocabulary.encode(part)][:max_length]
     chunks = cut(ids, room, first)
   else:
@@ -268,12 +212,7 @@ def front_of(query, vocabulary):
 
 
 def cut(ids, size, first=None):
-  """Cuts a list into lists of `size`, the last one shorter.
-
-  Args:
-    size: ids of a list.
-    first: ids of the first list; None: size.
-  """
+  """Cuts a list into one of `first` (None: size) and others of `size` ids."""
   first = size if first is None else first
   starts = [0, *range(first, len(ids), size)] if ids else []
   return [ids[i:j] for i, j in zip(starts, starts[1:] + [len(ids)])]
@@ -283,7 +222,6 @@ def pack(sentences, size, max_length, first=None):
   """Packs as many whole sentences into each chunk as fit.
 
   Args:
-    sentences: iterable of lists of ids.
     size: maximum ids of a chunk; a longer sentence is cut.
     max_length: maximum ids in all chunks; further ids are dropped.
     first: maximum ids of the first chunk; None: size.
@@ -326,14 +264,6 @@ def max_chunks(data):
 
   Two neighbouring chunks of whole sentences together exceed the size of one, so
   there are fewer than twice as many of them.
-
-  Args:
-    data: config.data; `pages` is one of CHUNKS.
   """
   count = -(-data.max_input_length // (data.page_length - 2))
   return count if data.pages == 'chunks' else max(1, 2 * count - 1)
-
-
-def flatten(pages):
-  """Returns (all ids in one list, the length of each page)."""
-  return list(itertools.chain.from_iterable(pages)), list(map(len, pages))

@@ -13,9 +13,11 @@ A corpus is read from one of two places, and nothing is downloaded:
 import glob
 import json
 import os
+import re
 from typing import NamedTuple
 
 from locost_jax.data import corpora
+from locost_jax.data import corpus_rows
 from locost_jax.data import sources
 from locost_jax.errors import InputError
 
@@ -32,15 +34,83 @@ class Shard(NamedTuple):
   file: str | None  # path; None: TFDS is mocked and has no files
 
 
-def find_files(task, directory):
-  """Finds the local files of a task.
+def corpus(config, task, settings):
+  """Finds the Corpus of a task in local files, or else in TFDS.
 
   Args:
-    directory: config.data.corpora_dir.
+    settings: keyword arguments of gap_sentences; None: summarising.
 
-  Returns:
-    split -> sorted paths, for the splits that have files.
+  Raises:
+    InputError: the corpus is not prepared; the message says what to do.
   """
+  files = find_files(task, config.data.corpora_dir)
+  if files and 'train' not in files:
+    raise InputError(
+        f'{config.data.corpora_dir}/{task}: no train*.jsonl or '
+        'train*.jsonl.gz'
+    )
+  made = (
+      _in_files(files, ('text',) if settings else ('document', 'summary'))
+      if files
+      else _in_tfds(task, config.data)
+  )
+  read_rows = made.pop('read_rows')
+
+  def read(split, name):
+    where, rows = read_rows(split, name)
+    for _, row in corpus_rows.make_rows(config, settings, where, rows):
+      yield row
+
+  # The copies of C4 differ in size.
+  sizes = {} if corpora.TABLE[task].gsg else corpora.TABLE[task].splits
+  return corpus_rows.Corpus(
+      name=task, read=read, gsg=settings, sizes=sizes, **made
+  )
+
+
+def _in_files(files, fields):
+  """Returns the attributes of a Corpus in local files."""
+  return dict(
+      splits=files,
+      has_files=True,
+      read_rows=lambda split, file: (file, sources.read_jsonl([file], fields)),
+      count=lambda split: sum(
+          1 for file in files[split] for _ in sources.read_lines(file)
+      ),
+      made_of=lambda split: dict(files=corpus_rows.stat_files(files[split])),
+  )
+
+
+def _in_tfds(task, data):
+  """Returns the attributes of a Corpus in TFDS."""
+  entry, shards = corpora.TABLE[task], find_tfds_shards(task, data)
+
+  def read_rows(split, name):
+    from locost_jax.data import preprocessors  # TensorFlow
+
+    (shard,) = (shard for shard in shards[split] if shard.name == name)
+    rows = preprocessors.read_tfds(
+        shard.tfds, split, data.tfds_dir, shard.number
+    )
+    return f'{split} {name}', map(entry.row, rows)
+
+  def made_of(split):
+    files = [shard.file for shard in shards[split] if shard.file]
+    return dict(tfds=entry.tfds, files=corpus_rows.stat_files(files))
+
+  return dict(
+      splits={
+          split: [shard.name for shard in found]
+          for split, found in shards.items()
+      },
+      read_rows=read_rows,
+      count=lambda split: count_tfds(shards[split], split),
+      made_of=made_of,
+  )
+
+
+def find_files(task, directory):
+  """Finds the local files of a task: split -> sorted paths."""
   files = {}
   for split in corpora.TABLE[task].splits:
     found = [
@@ -56,27 +126,20 @@ def find_files(task, directory):
 
 
 def find_tfds_shards(task, data):
-  """Finds the files of a task that TFDS has prepared.
+  """Finds the files of a task that TFDS has prepared: split -> list of Shard.
 
   Args:
     data: config.data: corpora_dir, tfds_dir.
 
-  Returns:
-    split -> list of Shard.
-
   Raises:
     InputError: the corpus is not prepared; the message says what to do.
   """
-  entry = corpora.TABLE[task]
+  entry, ways = corpora.TABLE[task], []
   try:
-    found = {
-        tfds: sources.find_tfds(tfds, data.tfds_dir) for tfds in entry.tfds
-    }
+    found = {tfds: find_tfds(tfds, data.tfds_dir) for tfds in entry.tfds}
   except InputError as error:
     found = {}
     ways = [f'{str(error).rstrip(".")} (it downloads {entry.download})']
-  else:
-    ways = []
   if found:
     return {
         split: [
@@ -84,9 +147,7 @@ def find_tfds_shards(task, data):
                 f'{tfds}#{i}' if file else tfds, tfds, i if file else None, file
             )
             for tfds, where in found.items()
-            for i, file in enumerate(
-                sources.tfds_shards(where, split) or [None]
-            )
+            for i, file in enumerate(tfds_shards(where, split) or [None])
         ]
         for split in entry.splits
     }
@@ -100,28 +161,64 @@ def find_tfds_shards(task, data):
   raise InputError(f'{task}: no {place}[.gz]; ' + '; or '.join(ways))
 
 
-def count_tfds(shards, split):
-  """Counts the rows of a split from TFDS's dataset_info.json.
+def find_tfds(name, tfds_dir=''):
+  """Finds a corpus that TFDS prepared on this machine.
 
   Args:
-    shards: list of Shard of the split; see `find_tfds_shards`.
+    name: 'dataset' or 'dataset/config', optionally with ':version' at the end.
+    tfds_dir: data directory of TFDS; '': $TFDS_DATA_DIR, or else
+      ~/tensorflow_datasets.
 
   Returns:
-    The number of rows; None if TFDS is mocked.
+    The directory of this version (by default the newest) for
+    `tfds.builder_from_directory`.
+
+  Raises:
+    InputError: the corpus is not prepared.
   """
+  from etils import epath  # also reads gs:// and the like
+
+  base = epath.Path(
+      tfds_dir or os.environ.get('TFDS_DATA_DIR') or '~/tensorflow_datasets'
+  ).expanduser()
+  dataset, _, version = name.partition(':')
+  root = base / dataset
+  prepared = [
+      path.name
+      for path in (root.iterdir() if root.is_dir() else ())
+      if re.fullmatch(r'\d+\.\d+\.\d+', path.name)
+      and (not version or path.name == version)
+      and (path / 'dataset_info.json').exists()
+  ]
+  if not prepared:
+    where = f' --data_dir={tfds_dir}' if tfds_dir else ''
+    raise InputError(
+        f'{name}: not prepared by TFDS: expected '
+        f'{root / (version or "VERSION")}/dataset_info.json. Prepare it with '
+        f'`tfds build {dataset}{where}`, or set config.data.tfds_dir to the '
+        'data directory of TFDS'
+    )
+  newest = max(prepared, key=lambda v: tuple(map(int, v.split('.'))))
+  return str(root / newest)
+
+
+def tfds_shards(directory, split):
+  """Returns the sorted files of a split in a directory of `find_tfds`."""
+  from etils import epath
+
+  return sorted(map(str, epath.Path(directory).glob(f'*-{split}.*-of-*')))
+
+
+def count_tfds(shards, split):
+  """Counts the rows of a split in dataset_info.json; None: TFDS is mocked."""
+  from etils import epath
+
   total = 0
   for directory in {os.path.dirname(shard.file or '') for shard in shards}:
     if not directory:
       return None
-    info = json.loads(_read(f'{directory}/dataset_info.json'))
+    info = json.loads(epath.Path(directory, 'dataset_info.json').read_text())
     for found in info['splits']:
       if found['name'] == split:
         total += sum(map(int, found['shardLengths']))
   return total
-
-
-def _read(path):
-  """Reads a text file, also on gs://."""
-  from etils import epath
-
-  return epath.Path(path).read_text()

@@ -1,4 +1,4 @@
-"""The TensorFlow part of a SeqIO task: data source, vocabulary, preprocessors.
+"""Makes the SeqIO task of a corpus: source, vocabulary, preprocessors.
 
 The steps of a document, of which those in brackets are optional:
 
@@ -8,7 +8,9 @@ The steps of a document, of which those in brackets are optional:
 SeqIO itself tokenises, trims and appends eos: `append_eos_after_trim` keeps
 max - 1 ids and appends eos, so the end mark is never cut. Sentence splitting,
 gap sentences and vocabularies are plain Python (data/text.py, data/gsg.py,
-vocabularies/) and run inside `tf.numpy_function`.
+vocabularies/) and run inside `tf.numpy_function`. data/blocks.py reads a task
+once. The same tasks work in SeqIO's own pipelines and mixtures;
+data/seqio_tasks.py registers them.
 
 Only this module imports TensorFlow and SeqIO at the top level. Other modules
 import it inside functions and before TensorFlow, because it silences TensorFlow
@@ -48,6 +50,7 @@ with _quiet():
   import seqio
   import tensorflow as tf
 
+from locost_jax.data import corpus_rows
 from locost_jax.data import gsg
 from locost_jax.data import pages
 from locost_jax.data import span_corruption
@@ -121,26 +124,88 @@ class Vocabulary(seqio.Vocabulary):
     )
 
 
+def make_task(found, data, vocabulary, on_skip=None, block=None, counts=False):
+  """Makes the seqio.Task of a Corpus; see `task_of`.
+
+  Args:
+    data: config.data.
+    on_skip: called with the id of every document that gives no example.
+    block: rows to read instead of the corpus; None: the corpus is read.
+    counts: whether examples get the counts of `count_tokens`.
+  """
+  if block is not None:
+    found = found._replace(
+        splits=dict.fromkeys(found.splits, ['block']),
+        read=lambda split, shard: iter(block),
+    )
+  source = RowSource(found.name, lambda: found, on_skip=on_skip)
+  objective = found.gsg, found.span_corruption
+  return task_of(source, objective, data, vocabulary, counts)
+
+
+def task_of(source, objective, data, vocabulary, counts=False):
+  """Makes the seqio.Task of a corpus, which is not registered.
+
+  Its examples have id, inputs and targets (int32, with the vocabulary's marks
+  at their ends, trimmed to the sequence_length given to get_dataset),
+  inputs_pretokenized, targets_pretokenized and references. With
+  config.data.pages, inputs are the concatenated pages, and pages (int32 [P])
+  has the length of each.
+
+  Args:
+    source: a RowSource.
+    objective: (keyword arguments of `gsg.gap_sentences`; None: summarising,
+      `span_corruption.settings`; None: no span corruption).
+    counts: whether examples get the counts of `count_tokens`.
+  """
+  (gaps, spans), steps, sides = objective, [], ('inputs', 'targets')
+  feature = seqio.Feature(Vocabulary(vocabulary), add_eos=True)
+  features = dict(inputs=feature, targets=feature)
+  if gaps is not None:
+    steps.append(lambda rows: gap_sentences(rows, gaps, source.on_skip, spans))
+  if data.pages:  # inputs are then tokens with marks
+    steps.append(lambda rows: paginate(rows, data, vocabulary, source))
+    features['inputs'] = seqio.Feature(
+        seqio.PassThroughVocabulary(vocabulary.size), add_eos=False
+    )
+    sides = ('targets',)
+  steps.append(seqio.preprocessors.tokenize)
+  if spans is not None:
+    steps.append(lambda rows: corrupt_spans(rows, vocabulary, data, spans))
+  if vocabulary.bos_id is not None:
+    steps.append(lambda rows: prepend(rows, vocabulary.bos_id, sides))
+  if counts:
+    steps.append(count_tokens)  # before they are cut
+  steps.append(seqio.preprocessors.append_eos_after_trim)
+  return seqio.Task(
+      source.name, source=source, preprocessors=steps, output_features=features
+  )
+
+
 class RowSource(seqio.DataSource):
   """A seqio.DataSource of rows that Python reads shard by shard.
 
-  TensorFlow wraps exceptions of the reader into its own; `error` keeps the last
-  InputError for the caller.
+  Rows of a training split without input or target are left out; in the other
+  splits every row counts.
+
+  Attributes:
+    name: of the corpus.
+    corpus: the Corpus.
+    on_skip: called with the id of every document that gives no example.
+    error: the last InputError, because TensorFlow wraps exceptions of the
+      reader and of `paginate` into its own.
   """
 
-  def __init__(self, find, check=None, skip=None, on_skip=None):
+  def __init__(self, name, find, check=None, on_skip=None):
     """Makes the source; reads nothing yet.
 
     Args:
       find: function () -> the Corpus; called once, at the first use.
       check: function (Corpus, split), called before a split is read.
-      skip: function (split, row) -> whether to leave the row out.
-      on_skip: called with the id of every row left out.
     """
     super().__init__(splits=())
+    self.name, self.on_skip, self.error = name, on_skip, None
     self._find, self._check = find, check
-    self._skip, self._on_skip = skip, on_skip
-    self.error = None
 
   @functools.cached_property
   def corpus(self):
@@ -176,28 +241,16 @@ class RowSource(seqio.DataSource):
     del sequence_length, use_cached, num_epochs
     if self._check:
       self._check(self.corpus, split)
-    fields = self.corpus.fields
     names = self.corpus.splits[split]
     if shard_info:
       names = names[shard_info.index :: shard_info.num_shards]
     if shuffle:
       names = np.random.default_rng(seed).permutation(names).tolist()
-
-    def rows():
-      try:
-        for name in names:
-          for row in self.corpus.read(split, name):
-            if not (self._skip and self._skip(split, row)):
-              yield [row[field].encode('utf-8', 'replace') for field in fields]
-            elif self._on_skip:
-              self._on_skip(row['id'])
-      except InputError as error:
-        self.error = error
-        raise
+    fields = self.corpus.fields
 
     def chunks():
       # A call from TensorFlow into Python costs as much as encoding a row.
-      left = rows()
+      left = self._rows(split, names)
       while chunk := list(itertools.islice(left, 32)):
         yield dict(zip(fields, zip(*chunk)))
 
@@ -206,13 +259,29 @@ class RowSource(seqio.DataSource):
         chunks, output_signature=spec
     ).unbatch()
 
+  def _rows(self, split, names):
+    """Yields the encoded fields of the rows of some shards."""
+    found = self.corpus
+    may_skip = split == 'train' and found.gsg is None
+    try:
+      for name in names:
+        for row in found.read(split, name):
+          if not may_skip or corpus_rows.is_usable(row, None):
+            yield [row[key].encode('utf-8', 'replace') for key in found.fields]
+          elif self.on_skip:
+            self.on_skip(row['id'])
+    except InputError as error:
+      self.error = error
+      raise
+
 
 def read_tfds(name, split, tfds_dir='', shard=None):
   """Reads the rows of a corpus that TFDS has prepared; downloads nothing.
 
   Args:
-    name: 'dataset/config:version', complete. Call `sources.find_tfds` first to
-      check that it exists; TFDS itself takes minutes for that.
+    name: 'dataset/config:version', complete. Call `find_tfds` of
+      data/prepared_corpora.py first to check that it exists; TFDS itself takes
+      minutes for that.
     tfds_dir: data directory of TFDS; '': its default.
     shard: number of one of the split's files; None: all.
 
@@ -237,19 +306,12 @@ def read_tfds(name, split, tfds_dir='', shard=None):
     }
 
 
-def gap_sentences(
-    dataset,
-    ratio=0.2,
-    strategy='independent',
-    mask='',
-    seed=0,
-    on_skip=None,
-    spans=None,
-):
+def gap_sentences(dataset, settings, on_skip=None, spans=None):
   """Makes gap-sentence pairs of documents (LOCOST, equation 4; data/gsg.py).
 
   Args:
     dataset: tf.data.Dataset of dicts with the strings id and text.
+    settings: keyword arguments of `gsg.gap_sentences`.
     on_skip: called with the id of every document that is too short.
     spans: see `span_corruption.settings`. Documents drawn for span corruption
       keep their whole text as inputs, for `corrupt_spans`. None: none is drawn.
@@ -260,15 +322,13 @@ def gap_sentences(
 
   def pair(name, text):
     name, text = _text(name), _text(text)
-    made = gsg.gap_sentences(text, ratio, strategy, mask, seed)
-    if made is None and on_skip:
-      on_skip(name)
-    source, target = made or ('', '')
-    if (
-        made
-        and spans
-        and span_corruption.is_drawn(name, spans['share'], spans['seed'])
-    ):
+    made = gsg.gap_sentences(text, **settings)
+    if made is None:
+      if on_skip:
+        on_skip(name)
+      return b'', b''
+    source, target = made
+    if spans and span_corruption.is_drawn(name, spans['share'], spans['seed']):
       source = text
     return source.encode(), target.encode()
 
@@ -282,8 +342,9 @@ def gap_sentences(
         targets=tf.ensure_shape(targets, []),
     )
 
-  dataset = dataset.map(split, num_parallel_calls=tf.data.AUTOTUNE)
-  return dataset.filter(lambda row: tf.strings.length(row['targets']) > 0)
+  return _map(dataset, split).filter(
+      lambda row: tf.strings.length(row['targets']) > 0
+  )
 
 
 def corrupt_spans(dataset, vocabulary, data, spans):
@@ -302,8 +363,7 @@ def corrupt_spans(dataset, vocabulary, data, spans):
 
   def corrupt(name, *row):
     """Returns ids and texts of both sides, corrupted if the row is drawn."""
-    name, ids = _text(name), row[:2]
-    made = make(ids[0], name)
+    made = make(row[0], _text(name))
     if made is None:
       return row
     texts = (vocabulary.decode(side, keep_sentinels=True) for side in made)
@@ -323,16 +383,18 @@ def corrupt_spans(dataset, vocabulary, data, spans):
         **{name: tf.ensure_shape(x, row[name].shape) for name, x in shaped},
     }
 
-  return dataset.map(replace, num_parallel_calls=tf.data.AUTOTUNE)
+  return _map(dataset, replace)
 
 
 def prepend(dataset, bos_id, keys):
   """Prepends a token to the ids (int32 [tokens]) of some keys."""
-
-  def put(row):
-    return {**row, **{key: tf.concat([[bos_id], row[key]], 0) for key in keys}}
-
-  return dataset.map(put, num_parallel_calls=tf.data.AUTOTUNE)
+  return _map(
+      dataset,
+      lambda row: {
+          **row,
+          **{key: tf.concat([[bos_id], row[key]], 0) for key in keys},
+      },
+  )
 
 
 def count_tokens(dataset):
@@ -342,17 +404,17 @@ def count_tokens(dataset):
     sizes = [tf.size(row['inputs']), tf.size(row['targets'])]
     return {**row, 'whole': tf.stack(sizes)}
 
-  return dataset.map(count, num_parallel_calls=tf.data.AUTOTUNE)
+  return _map(dataset, count)
 
 
-def paginate(dataset, data, vocabulary, on_error):
+def paginate(dataset, data, vocabulary, source):
   """Cuts documents into pages or chunks of tokens (data/pages.py).
 
   Args:
     dataset: of dicts whose inputs are JSON of the query and the fields that
       `pages.pieces` reads.
-    on_error: called with the InputError of a row that cannot be cut, because
-      TensorFlow wraps it in its own.
+    source: the RowSource, whose `error` becomes the InputError of a row that
+      cannot be cut.
 
   Returns:
     A dataset with inputs (int32 [tokens], all pages concatenated) and pages
@@ -364,10 +426,10 @@ def paginate(dataset, data, vocabulary, on_error):
     try:
       made = pages.of_row(row, data, vocabulary)
     except InputError as error:
-      on_error(error)
+      source.error = error
       raise
-    ids, lengths = pages.flatten(made)
-    return np.asarray(ids, np.int32), np.asarray(lengths, np.int32)
+    ids = list(itertools.chain.from_iterable(made))
+    return np.asarray(ids, np.int32), np.asarray(list(map(len, made)), np.int32)
 
   def split(row):
     ids, lengths = tf.numpy_function(
@@ -379,7 +441,11 @@ def paginate(dataset, data, vocabulary, on_error):
         pages=tf.ensure_shape(lengths, [None]),
     )
 
-  return dataset.map(split, num_parallel_calls=tf.data.AUTOTUNE)
+  return _map(dataset, split)
+
+
+def _map(dataset, function):
+  return dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _text(data):

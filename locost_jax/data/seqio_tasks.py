@@ -18,30 +18,19 @@ import functools
 
 from ml_collections import ConfigDict
 
+from locost_jax.config import schema
 from locost_jax.data import corpora
 from locost_jax.data import corpus as corpus_lib
+from locost_jax.data import preprocessors
 from locost_jax.data import tasks
-from locost_jax.data import text_to_tokens
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
-# The keys that are read, with the values of configs/default.py.
+seqio = preprocessors.seqio  # imported there, quietly
+
+# The keys that are read.
 DEFAULTS = ConfigDict(
-    dict(
-        data=dict(
-            task='',
-            train_files='',
-            validation_files='',
-            test_files='',
-            corpora_dir='corpora',
-            tfds_dir='',
-            check_sizes=True,
-            mixture_cap=100_000,
-            pages='',
-        ),
-        gsg=None,
-        span_corruption=None,
-    )
+    dict(data=schema.defaults('data'), gsg=None, span_corruption=None)
 )
 
 _registered = {}  # name -> our seqio.Task or seqio.Mixture
@@ -67,7 +56,8 @@ def register(vocabulary='byte', config=None):
   global _made_of, _is_chosen
   tokens = vocabulary_lib.load_vocabulary(vocabulary)
   config = DEFAULTS if config is None else config
-  made_of = str(vocabulary), tokens.fingerprint, _text_of(config)
+  read = {key: config.get(key) for key in DEFAULTS}
+  made_of = str(vocabulary), tokens.fingerprint, str(ConfigDict(read))
   is_same = _made_of is not None and made_of[1:] == _made_of[1:]
   if _is_chosen and not is_same:
     raise InputError(
@@ -76,29 +66,24 @@ def register(vocabulary='byte', config=None):
         'config, and may be in use: expected the same again; start another '
         'process for other settings'
     )
-  registries = _registries()
-  _check_names(registries)
+  _check_names()
   if not is_same:
     _registered.update(_make(config, tokens))
   for name, provider in _registered.items():
-    for registry in registries:
-      registry.remove(name)
-    registries[name in corpora.MIXTURES].add_provider(name, provider)
+    seqio.TaskRegistry.remove(name)
+    seqio.MixtureRegistry.remove(name)
+    is_mixture = name in corpora.MIXTURES
+    registry = seqio.MixtureRegistry if is_mixture else seqio.TaskRegistry
+    registry.add_provider(name, provider)
   _made_of, _is_chosen = made_of, True
 
 
-def _registries():
-  """Returns SeqIO's registries, of tasks and of mixtures."""
-  from locost_jax.data import preprocessors  # isort: skip; loads seqio quietly
-  import seqio
-
-  del preprocessors
-  return seqio.TaskRegistry, seqio.MixtureRegistry
-
-
-def _check_names(registries):
+def _check_names():
   """Raises an InputError if another library has registered a name."""
-  for kind, registry in zip(('task', 'mixture'), registries):
+  for kind, registry in (
+      ('task', seqio.TaskRegistry),
+      ('mixture', seqio.MixtureRegistry),
+  ):
     taken = [
         name
         for name in corpus_lib.names()
@@ -115,9 +100,6 @@ def _check_names(registries):
 
 def _make(config, vocabulary):
   """Returns {name: seqio.Task or seqio.Mixture} of all corpora."""
-  import seqio
-
-  config = config.copy_and_resolve_references()
   names = [name for name in corpus_lib.names() if name not in corpora.MIXTURES]
   found = {name: _make_task(config, name, vocabulary) for name in names}
   rate = functools.partial(_rate, config.data)
@@ -138,15 +120,16 @@ def _make_task(config, name, vocabulary):
     data.pages = ''  # gap sentences are not cut into pages
   else:
     config.gsg = config.span_corruption = None
-  return text_to_tokens.task_of(
+  objective = (
+      corpus_lib.settings_of(config, name),
+      corpus_lib.span_settings(config, corpus_lib.is_gsg(name), name),
+  )
+  source = preprocessors.RowSource(
       name,
       functools.partial(corpus_lib.corpus, config),
-      corpus_lib.settings_of(config, name),
-      data,
-      vocabulary,
-      spans=corpus_lib.span_settings(config, corpus_lib.is_gsg(name), name),
-      check=functools.partial(tasks.check_size, config),
+      functools.partial(tasks.check_size, config),
   )
+  return preprocessors.task_of(source, objective, data, vocabulary)
 
 
 def _rate(data, task):
@@ -156,17 +139,6 @@ def _rate(data, task):
   if rows is None:  # its size is checked, or TFDS is mocked
     rows = found.sizes['train']
   return float(min(rows, data.mixture_cap))
-
-
-def _text_of(config):
-  """Returns the keys that are read of a config as JSON."""
-  return ConfigDict(
-      dict(
-          data=config.data,
-          gsg=config.gsg,
-          span_corruption=config.get('span_corruption'),
-      )
-  ).to_json_best_effort()
 
 
 register()

@@ -1,4 +1,4 @@
-"""Reads JSONL files and finds corpora that TFDS has prepared.
+"""Reads JSONL files.
 
 - JSONL: one object per line, UTF-8, optionally compressed (`.gz`). Lines are
   split only at the byte '\\n', because strings may contain U+0085 and other
@@ -6,7 +6,6 @@
   other formats.
 - Legal JSON can hold a lone surrogate, half of a character ("\\ud800"), which
   no UTF-8 file can: U+FFFD replaces it, and a line on stderr counts them.
-- TFDS: a corpus prepared on this machine; nothing is downloaded.
 
 This module does not import TensorFlow.
 """
@@ -266,54 +265,3 @@ def check_parts(where, row):
         f"{where}: field 'query' must be a string, got "
         f'{type(row["query"]).__name__}'
     )
-
-
-# --- TFDS --------------------------------------------------------------------
-
-
-def find_tfds(name, tfds_dir=''):
-  """Finds a corpus that TFDS prepared on this machine.
-
-  Args:
-    name: 'dataset' or 'dataset/config', optionally with ':version' at the end.
-    tfds_dir: data directory of TFDS; '': $TFDS_DATA_DIR, or else
-      ~/tensorflow_datasets.
-
-  Returns:
-    The directory of this version (by default the newest) for
-    `tfds.builder_from_directory`.
-
-  Raises:
-    InputError: the corpus is not prepared.
-  """
-  from etils import epath  # also reads gs:// and the like
-
-  base = epath.Path(
-      tfds_dir or os.environ.get('TFDS_DATA_DIR') or '~/tensorflow_datasets'
-  ).expanduser()
-  dataset, _, version = name.partition(':')
-  root = base / dataset
-  prepared = [
-      path.name
-      for path in (root.iterdir() if root.is_dir() else ())
-      if re.fullmatch(r'\d+\.\d+\.\d+', path.name)
-      and (not version or path.name == version)
-      and (path / 'dataset_info.json').exists()
-  ]
-  if not prepared:
-    where = f' --data_dir={tfds_dir}' if tfds_dir else ''
-    raise InputError(
-        f'{name}: not prepared by TFDS: expected '
-        f'{root / (version or "VERSION")}/dataset_info.json. Prepare it with '
-        f'`tfds build {dataset}{where}`, or set config.data.tfds_dir to the '
-        'data directory of TFDS'
-    )
-  newest = max(prepared, key=lambda v: tuple(map(int, v.split('.'))))
-  return str(root / newest)
-
-
-def tfds_shards(directory, split):
-  """Returns the sorted files of a split in a directory of `find_tfds`."""
-  from etils import epath
-
-  return sorted(map(str, epath.Path(directory).glob(f'*-{split}.*-of-*')))

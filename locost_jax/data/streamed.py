@@ -10,12 +10,11 @@ shard of C4 (1/1024) has 356K documents. data/beam.py makes the same shards on a
 cluster.
 """
 
+import dataclasses
 import functools
 import json
 import os
 import time
-
-from ml_collections import ConfigDict
 
 from locost_jax.command_line.progress import Line
 from locost_jax.data import blocks
@@ -50,16 +49,12 @@ class StreamedCache:
     processes = processes or min(8, max(1, os.cpu_count() // 4))
     processes = 0 if self.total() is not None else processes
     first = order.permutation(self._shards, self._seed, order.SHARDS, 0)
-    job = dict(
-        config=config.to_dict(),
-        vocabulary=vocabulary,
-        path=path,
-        split=key['split'],
-        shards=first.tolist(),
+    job = blocks.Job(
+        config.to_dict(), vocabulary, key['split'], tuple(first.tolist())
     )
     self._workers = workers.Workers(
-        'locost_jax.data.streamed:tokenise_shards',
-        [job] * processes,
+        tokenise_shards,
+        [(job, path)] * processes,
         [path / f'worker-{number}.log' for number in range(processes)],
     )
 
@@ -107,13 +102,12 @@ class StreamedCache:
     shards = range(self._shards) if shards is None else shards
     line, looked, begun = Line(seconds=10.0, at_once=True), -1.0, 0
     while True:
-      # Before looking for the shards: a worker may finish one in between.
-      statuses = self._workers.poll()
       there = sum(map(self._is_there, shards))
       if there == len(shards):
         line.wipe()
         return
-      if not self._workers.running(statuses):
+      # Look again: a worker may have finished one in the meantime.
+      if not self._workers.running() and not all(map(self._is_there, shards)):
         raise RuntimeError(
             f'{self._path}: shards are missing, but the processes that '
             'tokenise have ended'
@@ -160,17 +154,15 @@ def tokenise_shards(job):
   next shard that is not locked.
 
   Args:
-    job: dict of config, vocabulary, path, split and shards; see StreamedCache.
+    job: (the blocks.Job of all shards, the directory of their caches).
   """
-  config, path = ConfigDict(job['config']), job['path']
+  job, path = job
   # First the shards without a lock; then wait for those of other processes.
   for wait in False, True:
-    for shard in job['shards']:
+    for shard in job.shards:
       place, key = shard_path(path, shard), shard_key(path, shard)
       if records.is_complete(place, key):
         continue
       with records.locked(place, wait) as is_locked:
         if is_locked and not records.is_complete(place, key):
-          blocks.build(
-              config, job['vocabulary'], job['split'], key, place, [shard]
-          )
+          blocks.build(dataclasses.replace(job, shards=(shard,)), key, place)

@@ -3,7 +3,8 @@
 A worker unpickles a job from its stdin and calls a function with it. The
 operating system closes that stdin when the parent dies, even if it is killed;
 then the worker ends at once. A worker prints an InputError as the last line of
-its stdout, and the parent raises it.
+its stdout, and the parent raises it. The pools of the standard library have
+workers that outlive a killed parent.
 """
 
 import os
@@ -23,7 +24,7 @@ class Workers:
     """Starts the processes.
 
     Args:
-      function: 'module:name' of a function (job) -> None.
+      function: function (job) of a module.
       jobs: list of picklable objects, one for each process.
       logs: list of paths for the stderr of each process.
     """
@@ -33,25 +34,14 @@ class Workers:
     for job, log in zip(jobs, logs, strict=True):
       self._processes.append(_start(function, job, log))
 
-  def pids(self):
-    """Returns the process ids."""
-    return [process.pid for process in self._processes]
-
-  def poll(self):
-    """Returns the exit status of each process; None while it runs."""
-    return [process.poll() for process in self._processes]
-
-  def running(self, statuses=None):
+  def running(self):
     """Whether a process is still running.
-
-    Args:
-      statuses: result of an earlier `poll`; None: call it now.
 
     Raises:
       InputError: a process failed because of the user's data.
       RuntimeError: a process failed otherwise; the message names its log.
     """
-    statuses = self.poll() if statuses is None else statuses
+    statuses = [process.poll() for process in self._processes]
     for process, status in zip(self._processes, statuses):
       if status:
         raise _error(process)
@@ -63,9 +53,8 @@ def run():
   function, job = pickle.load(sys.stdin.buffer)
   threading.Thread(target=_end_with_parent, daemon=True).start()
   os.nice(10)  # the training loop has priority
-  module, _, name = function.partition(':')
   try:
-    getattr(__import__(module, fromlist=[name]), name)(job)
+    function(job)
   except InputError as error:
     print(f'InputError: {error}', flush=True)
     sys.exit(1)

@@ -135,16 +135,7 @@ def read(vocabulary, text, pages=None, max_input_length=None):
     parts, most = _chunk_texts(text, pages), max_input_length or sys.maxsize
   else:
     parts, unread = _page_texts(vocabulary, text, pages)
-  made = pages_lib.tokenise(
-      parts,
-      text.query,
-      pages.pages,
-      pages.page_length,
-      most,
-      vocabulary,
-      '.' if is_chunks else pages.empty_page,
-      _query_in(pages),
-  )
+  made = pages_lib.tokenise(parts, text.query, pages, most, vocabulary)
   if is_chunks and max_input_length is None:  # nothing was cut
     return Read(made, sum(map(len, made)))
   lengths = [len(vocabulary.encode(part)) for part in (*parts, *unread)]

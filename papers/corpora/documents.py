@@ -4,7 +4,7 @@ import itertools
 import os
 import re
 
-from locost_jax.data import tfds_rows
+from locost_jax.data import corpora
 from papers.corpora import author_files
 
 
@@ -92,7 +92,7 @@ def read_gov_report(directory):
         )
 
 
-def read_scrolls(directory, name, convert=tfds_rows.scrolls):
+def read_scrolls(directory, name, convert=corpora.scrolls):
   """Reads a corpus of SCROLLS (Shaham et al. 2022), from its archives.
 
   Yields (split, row).
@@ -100,7 +100,7 @@ def read_scrolls(directory, name, convert=tfds_rows.scrolls):
   Args:
     directory: the unpacked archive.
     name: name of the corpus in SCROLLS.
-    convert: function (row of SCROLLS) -> row; see data/tfds_rows.py.
+    convert: function (row of SCROLLS) -> row; see data/corpora.py.
   """
   for split, theirs in author_files.VALIDATION.items():
     for _, row in author_files.read_rows(

@@ -2,7 +2,7 @@
 
 import os
 
-from locost_jax.data import tfds_rows
+from locost_jax.data import corpora
 from locost_jax.errors import InputError
 from papers.corpora import author_files
 
@@ -25,7 +25,7 @@ def read_multi_news(directory):
       )
     for number, (source, summary) in enumerate(zip(*files)):
       row = dict(document=source.replace('NEWLINE_CHAR', '\n'), summary=summary)
-      yield split, dict(tfds_rows.multi_news(row), id=f'{split}/{number}')
+      yield split, dict(corpora.multi_news(row), id=f'{split}/{number}')
 
 
 def read_wcep(directory):
@@ -46,13 +46,13 @@ def read_wcep(directory):
     for number, row in enumerate(rows):
       documents = row.get('documents') or row['document']
       if isinstance(documents, str):
-        documents = tfds_rows.split_documents(
-            documents.replace('</s>', tfds_rows.SEPARATOR)
+        documents = corpora.split_documents(
+            documents.replace('</s>', corpora.SEPARATOR)
         )
       yield split, dict(
           id=str(row.get('id', f'{split}/{number}')),
           documents=documents,
-          document=tfds_rows.join_documents(documents),
+          document=corpora.join_documents(documents),
           summary=row['summary'].strip(),
       )
 

@@ -11,7 +11,7 @@ file or folder of the whole corpus is an InputError.
 
 import functools
 
-from locost_jax.data import tfds_rows
+from locost_jax.data import corpora
 from papers.corpora import documents
 from papers.corpora import news
 from papers.corpora import stories
@@ -36,7 +36,7 @@ READERS = {
     'qasper': _with(
         documents.read_scrolls,
         name='qasper',
-        convert=tfds_rows.scrolls_with_query,
+        convert=corpora.scrolls_with_query,
     ),
     'xsum': news.read_xsum,
 }

@@ -2,8 +2,10 @@
 
 import gzip
 import json
+import types
 
 from locost_jax.data import corpus as corpus_lib
+from locost_jax.data import pages
 
 
 def write_jsonl(path, rows):
@@ -78,3 +80,12 @@ def store_tfds(directory, name, config, version, splits, shards):
       },
       download_config=tfds.download.DownloadConfig(num_shards=shards),
   )
+
+
+def tokenise(parts, query, form, page_length, most, vocabulary, **settings):
+  """Calls `pages.tokenise` with these settings of config.data."""
+  data = types.SimpleNamespace(
+      pages=form, page_length=page_length, empty_page='.', query_in='every'
+  )
+  vars(data).update(settings)
+  return pages.tokenise(parts, query, data, most, vocabulary)

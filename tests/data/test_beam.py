@@ -68,20 +68,15 @@ def test_direct_runner(config, tmp_path, monkeypatch):
   made = []
   build = beam.blocks.build
 
-  def counted(*arguments):
-    made.append(arguments[-1])
-    return build(*arguments)
+  def counted(job, *arguments):
+    made.append(job.shards)
+    return build(job, *arguments)
 
   monkeypatch.setattr(beam.blocks, 'build', counted)
+  job = beam.blocks.Job(config.to_dict(), BYTES, 'train')
   for number in range(SHARDS):
-    job = dict(
-        config=config.to_dict(),
-        vocabulary=BYTES,
-        name=path.rpartition('/')[2],
-        output=str(tmp_path / 'beam'),
-    )
-    beam.tokenise_shard(job, number)
-  assert made == [[1]]
+    beam.tokenise_shard(job, path, number)
+  assert made == [(1,)]
   assert (shard / records.STATS).exists()
 
 

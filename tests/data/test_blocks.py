@@ -1,5 +1,6 @@
 """data/blocks.py, workers.py: processes and interruptions change no cache."""
 
+import os
 import pathlib
 import pickle
 import signal
@@ -12,9 +13,9 @@ import pytest
 from configs import default
 from locost_jax.data import blocks
 from locost_jax.data import cache as cache_lib
+from locost_jax.data import preprocessors
 from locost_jax.data import records
 from locost_jax.data import tasks
-from locost_jax.data import text_to_tokens
 from locost_jax.data import workers
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import byte_vocabulary
@@ -34,8 +35,9 @@ from locost_jax.data import blocks, records
 from locost_jax.vocabularies import byte_vocabulary
 {change}
 config = ConfigDict(pickle.loads(bytes.fromhex(sys.argv[1])))
-blocks.build(config, byte_vocabulary.ByteVocabulary(), 'train', dict(a='key'),
-             sys.argv[2], processes={processes})
+job = blocks.Job(config.to_dict(), byte_vocabulary.ByteVocabulary(), 'train',
+                 processes={processes})
+blocks.build(job, dict(a='key'), sys.argv[2])
 """
 SLOWLY = """
 blocks.ROWS = 4
@@ -69,8 +71,9 @@ def config(tmp_path):
   return config
 
 
-def build(config, path, **keywords):
-  blocks.build(config, BYTES, 'train', KEY, path, **keywords)
+def build(config, path, show=lambda records: None, **keywords):
+  job = blocks.Job(config.to_dict(), BYTES, 'train', **keywords)
+  blocks.build(job, KEY, path, show)
   return contents(path)
 
 
@@ -121,7 +124,7 @@ def test_blocks_change_nothing(config, tmp_path, whole, size, monkeypatch):
 def test_processes_change_nothing(config, tmp_path, whole):
   """More processes than shards; progress never falls."""
   shown = []
-  assert build(config, tmp_path / 'c', processes=3, show=shown.append) == whole
+  assert build(config, tmp_path / 'c', shown.append, processes=3) == whole
   assert shown == sorted(shown) and shown[-1] <= 28
   assert not list(tmp_path.glob('*.parts'))
 
@@ -157,13 +160,13 @@ def test_a_stopped_build_resumes(config, tmp_path, whole, monkeypatch):
   assert made == [f'00000-0000{i}' for i in range(4)]
   assert not path.exists()
   monkeypatch.setattr(blocks, 'ROWS', 4)
-  again, make_task = [], text_to_tokens.make_task
+  again, make_task = [], preprocessors.make_task
 
-  def counted(config, vocabulary, on_skip, block, counts):
+  def counted(found, data, vocabulary, on_skip, block, counts):
     again.append(block[0]['id'])
-    return make_task(config, vocabulary, on_skip, block, counts)
+    return make_task(found, data, vocabulary, on_skip, block, counts)
 
-  monkeypatch.setattr(text_to_tokens, 'make_task', counted)
+  monkeypatch.setattr(preprocessors, 'make_task', counted)
   assert build(config, path) == whole
   assert again == ['row 16', 'row 20', 'row 23', 'row 27', 'row 31']
 
@@ -189,16 +192,7 @@ def test_blocks_of_another_size_are_not_reused(
 ):
   monkeypatch.setattr(blocks, 'ROWS', 4)
   parts = tmp_path / 'c.parts'
-  job = dict(
-      config=config.to_dict(),
-      vocabulary=BYTES,
-      split='train',
-      shards=[0, 1],
-      parts=str(parts),
-      limit=0,
-      processes=1,
-      number=0,
-  )
+  job = blocks.Job(config.to_dict(), BYTES, 'train', parts=str(parts))
   parts.mkdir()
   blocks.tokenise(job)
   monkeypatch.setattr(blocks, 'ROWS', 3)
@@ -215,7 +209,7 @@ def test_an_input_error_of_one_process_ends_all(config, tmp_path):
 
 
 def test_a_process_that_dies_is_reported(tmp_path):
-  team = workers.Workers('os:abort', [None], [tmp_path / 'log'])
+  team = workers.Workers(os.kill, [9], [tmp_path / 'log'])
   with pytest.raises(RuntimeError, match=f'see {tmp_path}/log'):
     while team.running():
       time.sleep(0.05)

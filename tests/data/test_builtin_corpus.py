@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from locost_jax.data import builtin_corpus
+from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import gsg
 from locost_jax.data import sources
 
@@ -13,7 +13,7 @@ from locost_jax.data import sources
 @pytest.fixture(scope='module')
 def rows():
   return {
-      (kind, split): builtin_corpus.read_rows(split, kind == 'documents')
+      (kind, split): corpus_lib.built_in_rows(split, kind == 'documents')
       for kind in ('documents', 'pairs')
       for split in ('train', 'validation')
   }
@@ -25,12 +25,12 @@ def _words(text):
 
 def test_the_file_is_small_and_never_changes():
   """Its card and the numbers of the quickstart are those of this file."""
-  assert os.path.getsize(builtin_corpus.FILE) <= 2_000_000
-  assert builtin_corpus.fingerprint()[:16] == 'd56903abd01d0265'
+  assert os.path.getsize(corpus_lib.BUILT_IN_FILE) <= 2_000_000
+  assert corpus_lib.built_in_fingerprint()[:16] == 'd56903abd01d0265'
 
 
 def test_the_card_has_the_counts(rows):
-  with open(builtin_corpus.FILE.replace('.jsonl.xz', '.md')) as file:
+  with open(corpus_lib.BUILT_IN_FILE.replace('.jsonl.xz', '.md')) as file:
     card = file.read()
   for kind in ('documents', 'pairs'):
     train, validation = rows[kind, 'train'], rows[kind, 'validation']

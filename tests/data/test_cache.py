@@ -15,10 +15,9 @@ from configs import default
 from locost_jax.data import cache as cache_lib
 from locost_jax.data import order
 from locost_jax.data import pipeline
+from locost_jax.data import preprocessors
 from locost_jax.data import records
 from locost_jax.data import streamed
-from locost_jax.data import text_to_tokens
-from locost_jax.data import workers
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import byte_vocabulary
 from tests.batches import BYTES
@@ -78,7 +77,7 @@ def test_reused_while_nothing_changed(config, tmp_path, monkeypatch):
   _, rows = open_all(config, tmp_path / 'cache')
   made = names(tmp_path / 'cache')
   monkeypatch.setattr(
-      text_to_tokens, 'make_task', None
+      preprocessors, 'make_task', None
   )  # fails if anything is tokenised
   config.train.batch_size = 99
   config.data.seed = 5
@@ -242,7 +241,7 @@ def test_checking_and_reading_need_no_tensorflow(config, tmp_path):
   code = """
 import pickle, sys
 from ml_collections import ConfigDict
-from locost_jax.data import cache, pipeline, tasks, text_to_tokens
+from locost_jax.data import cache, pipeline, tasks
 from locost_jax.vocabularies import byte_vocabulary
 config = ConfigDict(pickle.loads(bytes.fromhex(sys.argv[1])))
 tasks.check(config)
@@ -335,7 +334,7 @@ def test_large_corpus_is_cached_shard_by_shard(large, tmp_path, monkeypatch):
   again.close()
 
   # All shards exist: no process is started, and nothing is tokenised.
-  monkeypatch.setattr(workers, '_start', None)
+  monkeypatch.setattr(streamed.workers, '_start', None)
   third = cache_lib.open_cache(large, BYTES, 'train', directory)
   assert equal(
       take(pipeline.train_batches(third, BYTES, large, 35), 25),
@@ -374,7 +373,7 @@ cache.STREAM_BYTES = 0
 config = ConfigDict(pickle.loads(bytes.fromhex(sys.argv[1])))
 found = cache.open_cache(
     config, byte_vocabulary.ByteVocabulary(), 'train', sys.argv[2])
-print(found._workers.pids()[0], flush=True)
+print(found._workers._processes[0].pid, flush=True)
 sys.stdin.read()
 """
   job = pickle.dumps(large.to_dict()).hex()

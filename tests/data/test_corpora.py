@@ -10,10 +10,9 @@ from configs import default
 from locost_jax.data import cache as cache_lib
 from locost_jax.data import corpora
 from locost_jax.data import corpus as corpus_lib
-from locost_jax.data import sources
+from locost_jax.data import prepared_corpora
 from locost_jax.data import streamed
 from locost_jax.data import tasks
-from locost_jax.data import tfds_rows
 from locost_jax.errors import InputError
 from tests.batches import BYTES
 from tests.data.rows import read_all
@@ -46,9 +45,7 @@ def test_the_table_is_complete():
       booksum_chapter booksum_book multinews wcep narrativeqa qmsum squality
       qasper cnn_dailymail xsum""".split())
   for task, entry in corpora.TABLE.items():
-    assert entry.what and entry.counted_by and entry.licence
-    assert entry.traps and entry.lengths_of
-    assert len(entry.lengths) == 2 and min(entry.lengths) > 0
+    assert entry.counted_by and entry.licence and entry.traps
     assert set(entry.splits) >= {'train', 'validation'}
     assert bool(entry.tfds) == bool(entry.download)
     assert entry.tfds or entry.raw
@@ -132,7 +129,7 @@ def test_tfds_mocked(config, task, monkeypatch):
     asked.append((name, where))
     return str(pathlib.Path(where) / 'nothing')
 
-  monkeypatch.setattr(sources, 'find_tfds', find)
+  monkeypatch.setattr(prepared_corpora, 'find_tfds', find)
   config.data.task, config.data.check_sizes = task, False
   entry, place = corpora.TABLE[task], config.data.corpora_dir
   with tfds.testing.mock_data(as_dataset_fn=mocked):
@@ -157,12 +154,12 @@ def test_queries_and_documents_of_tfds(config, monkeypatch):
   """Pages need the query and each document as separate texts."""
   import tensorflow_datasets as tfds
 
-  monkeypatch.setattr(sources, 'find_tfds', lambda name, where: where)
+  monkeypatch.setattr(prepared_corpora, 'find_tfds', lambda name, where: where)
   config.data.update(task='qmsum', pages='chunks', check_sizes=False)
   with tfds.testing.mock_data(as_dataset_fn=mocked):
     found = json.loads(read_all(config, 'train')[1]['inputs'])
   assert found == dict(query='input 1', document='body 1')
-  assert tfds_rows.split_documents('a b ||||| c ||||| ') == ['a b', 'c']
+  assert corpora.split_documents('a b ||||| c ||||| ') == ['a b', 'c']
   row = corpora.TABLE['multinews'].row(
       dict(document='One.\n\nStill one. |||||  Two.', summary=' – It. ')
   )
@@ -338,20 +335,7 @@ def test_unknown_names_are_refused_early(config, tmp_path):
     tasks.check(config)
 
 
-# --- Own files: several questions in a row, other names for references ----------
-
-ROWS = [
-    {
-        'id': 'm1',
-        'text': 'A long meeting.',
-        'questions': [
-            {'text': 'Why blue?', 'answer': 'For the sea.', 'n': 3},
-            {'text': 'Who decides?', 'answer': 'B.'},
-        ],
-    },
-    {'text': 'Another one.', 'questions': []},
-    {'text': 'A third.', 'questions': [{'text': 'When?', 'answer': 'Soon.'}]},
-]
+# --- Own files: other names for references ----------------------------------
 
 
 def read_own(tmp_path, rows, **data):
@@ -360,41 +344,6 @@ def read_own(tmp_path, rows, **data):
   config.data.update(test_files=path, **data)
   found = corpus_lib.corpus(config)
   return list(found.read('test', path)), found, path
-
-
-NESTED = dict(
-    input_field='text',
-    query_field='questions[].text',
-    target_field='questions[].answer',
-)
-
-
-def test_a_row_for_each_question(tmp_path):
-  found, _, path = read_own(tmp_path, ROWS, **NESTED)
-  assert [row['id'] for row in found] == ['m1#0', 'm1#1', f'{path}:2#0']
-  assert [(row['inputs'], row['targets']) for row in found] == [
-      ('Why blue?\n\nA long meeting.', 'For the sea.'),
-      ('Who decides?\n\nA long meeting.', 'B.'),
-      ('When?\n\nA third.', 'Soon.'),
-  ]
-  config = default.get_config()
-  config.data.update(train_files=path, **NESTED)
-  assert corpus_lib.has_queries(config)
-
-
-@pytest.mark.parametrize(
-    'row, data, line',
-    [
-        ({}, {}, "row 0: field 'questions' must be a list of objects"),
-        ({'questions': [{'text': 'b'}]}, {}, r'row 0: questions\[0\] must'),
-        ({'questions': ['b']}, {}, r"questions\[0\] must have a text in 'ans"),
-        (ROWS[0], dict(query_field='others[].text'), 'fields of one list'),
-        (ROWS[0], dict(target_field='questions[].a[].b'), 'fields of one list'),
-    ],
-)
-def test_invalid_lists_are_one_line(tmp_path, row, data, line):
-  with pytest.raises(InputError, match=line):
-    read_own(tmp_path, [{'text': 'a', **row}], **{**NESTED, **data})
 
 
 def test_references_under_another_name(tmp_path):

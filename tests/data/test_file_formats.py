@@ -310,7 +310,7 @@ BAD = {
     'h.parquet': (lambda: two('a', None), ": row 2: field 'document' must be"),
     'i.parquet': (bad_utf8, ": row 2: field 'document' is not UTF-8"),
     'j.parquet': (damaged, ': cannot be read'),
-    'k.parquet': (lambda: to_parquet([]), "'document'; the file has none"),
+    'k.parquet': (lambda: to_parquet([]), "'document'; the header has none"),
     'l.parquet': (lambda: two('a', query=[3]), "'query' must be a string, got"),
     # Other names are read as JSONL.
     'a.xlsx': (b'PK\x03\x04\xff', r":1: not UTF-8.*'.xlsx' is read as JSONL"),

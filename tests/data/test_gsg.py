@@ -6,7 +6,7 @@ import pytest
 from rouge_score import rouge_scorer
 from rouge_score import tokenizers
 
-from locost_jax.data import builtin_corpus
+from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import gsg
 from locost_jax.data import text as text_lib
 from locost_jax.data import words as words_lib
@@ -62,7 +62,7 @@ def loop_sequential(sentences, ratio, f1=_f1):
 
 @pytest.fixture(scope='module')
 def documents():
-  rows = builtin_corpus.read_rows('train', gap_sentences=True)
+  rows = corpus_lib.built_in_rows('train', gap_sentences=True)
   return [text_lib.split_sentences(row['text']) for row in rows]
 
 

@@ -20,6 +20,7 @@ from locost_jax.models import parameters
 from locost_jax.runs import checks
 from tests.batches import BYTES
 from tests.data.rows import paged
+from tests.data.rows import tokenise
 from tests.data.rows import write_jsonl
 from tests.data.test_pages import WORDS
 
@@ -62,7 +63,7 @@ def pages_of(record):
 def test_a_query_only_in_the_first_page(form):
   """The other pages are as without a query."""
   parts = ['a bb ccc dddd', '', 'eeeee f gg']
-  cut = lambda query, where: pages.tokenise(
+  cut = lambda query, where: tokenise(
       parts, query, form, 6, 99, WORDS, query_in=where
   )
   assert cut('why so', 'first') == [[90, 3, 2, 1, 2, 91], *cut('', 'every')[1:]]
@@ -74,27 +75,27 @@ def test_the_first_page_is_the_first_with_tokens():
   """A short text is only in the last page, so the query is too."""
   parts = pages.spatial('One. Two.', 3)
   assert parts[:2] == ['', '']
-  made = pages.tokenise(parts, 'why', 'spatial', 9, 99, WORDS, '', 'first')
+  made = tokenise(
+      parts, 'why', 'spatial', 9, 99, WORDS, empty_page='', query_in='first'
+  )
   assert made == [[], [], [90, 3, 4, 4, 91]]
-  made = pages.tokenise(parts, 'why', 'spatial', 9, 99, WORDS, '.', 'first')
+  made = tokenise(parts, 'why', 'spatial', 9, 99, WORDS, query_in='first')
   assert made == [[90, 3, 1, 91], [90, 1, 91], [90, 4, 4, 91]]
 
 
 def test_chunks_after_the_query_are_full():
   ids = list(range(1, 12))
   text = ' '.join('x' * i for i in ids)
-  made = pages.tokenise(
-      [text], 'why so', 'chunks', 6, 99, WORDS, query_in='first'
-  )
+  made = tokenise([text], 'why so', 'chunks', 6, 99, WORDS, query_in='first')
   assert made == [
       [90, 3, 2, 1, 2, 91],
       [90, 3, 4, 5, 6, 91],
       [90, 7, 8, 9, 10, 91],
       [90, 11, 99, 99, 99, 91],
   ]
-  assert pages.tokenise(
-      ['a'], 'why', 'chunks', 6, 99, WORDS, query_in='first'
-  ) == [[90, 3, 1, 91]]
+  assert tokenise(['a'], 'why', 'chunks', 6, 99, WORDS, query_in='first') == [
+      [90, 3, 1, 91]
+  ]
 
 
 def slow_packing(lists, size, most):

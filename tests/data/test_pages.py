@@ -14,6 +14,7 @@ from locost_jax.errors import InputError
 from tests.batches import BYTES
 from tests.batches import take
 from tests.data.rows import paged
+from tests.data.rows import tokenise
 from tests.data.rows import write_jsonl
 
 
@@ -63,30 +64,30 @@ def test_sections_and_documents():
 
 
 def test_every_page_is_cut_separately():
-  made = pages.tokenise(['a bb ccc dddd', '', 'a'], '', 'spatial', 5, 99, WORDS)
+  made = tokenise(['a bb ccc dddd', '', 'a'], '', 'spatial', 5, 99, WORDS)
   assert made == [[90, 1, 2, 3, 91], [90, 1, 91], [90, 1, 91]]
   # An empty page is '.' in the release, or has no tokens.
-  made = pages.tokenise(['a', ''], '', 'spatial', 5, 99, WORDS, empty_page='')
+  made = tokenise(['a', ''], '', 'spatial', 5, 99, WORDS, empty_page='')
   assert made == [[90, 1, 91], []]
   # T5's vocabularies have no start mark.
-  assert pages.tokenise(['abc'], '', 'document', 3, 99, BYTES) == [
+  assert tokenise(['abc'], '', 'document', 3, 99, BYTES) == [
       BYTES.encode('ab') + [1]
   ]
 
 
 def test_chunks_are_full():
   ids = [f'{"x" * i}' for i in range(1, 12)]
-  made = pages.tokenise([' '.join(ids)], '', 'chunks', 6, 99, WORDS)
+  made = tokenise([' '.join(ids)], '', 'chunks', 6, 99, WORDS)
   assert made == [
       [90, 1, 2, 3, 4, 91],
       [90, 5, 6, 7, 8, 91],
       [90, 9, 10, 11, 99, 91],
   ]  # padded before the end mark
-  made = pages.tokenise([' '.join(ids)], '', 'chunks', 6, 5, WORDS)
+  made = tokenise([' '.join(ids)], '', 'chunks', 6, 5, WORDS)
   assert made == [[90, 1, 2, 3, 4, 91], [90, 5, 99, 99, 99, 91]]
   # A single chunk is not padded.
-  assert pages.tokenise(['a b'], '', 'chunks', 6, 99, WORDS) == [[90, 1, 1, 91]]
-  assert pages.tokenise([''], '', 'chunks', 6, 99, WORDS) == [[90, 91]]
+  assert tokenise(['a b'], '', 'chunks', 6, 99, WORDS) == [[90, 1, 1, 91]]
+  assert tokenise([''], '', 'chunks', 6, 99, WORDS) == [[90, 91]]
 
 
 def test_max_chunks():
@@ -94,7 +95,7 @@ def test_max_chunks():
   data = default.get_config().data
   for size, most in ((8, 60), (8, 61), (8, 5), (20, 400)):
     data.update(pages='chunks', page_length=size, max_input_length=most)
-    made = pages.tokenise(['a ' * 500], '', 'chunks', size, most, WORDS)
+    made = tokenise(['a ' * 500], '', 'chunks', size, most, WORDS)
     assert len(made) == pages.max_chunks(data)
   # Rows with max_chunks chunks are not filled up to a power of two.
   data.update(page_length=512, max_input_length=16_384)
@@ -121,14 +122,14 @@ def test_every_page_begins_with_the_query(form):
       documents=['a b'] * 2,
   )
   parts = pages.pieces(row, form, 2)
-  made = pages.tokenise(parts, 'why so', form, 9, 99, WORDS)
+  made = tokenise(parts, 'why so', form, 9, 99, WORDS)
   assert len(made) >= 2
   for page in made:
     assert page[:3] == [90, 3, 2] and page[-1] == 91 and len(page) <= 9
   with pytest.raises(
       InputError, match='a query of 8 tokens leaves no room in a page of 9'
   ):
-    pages.tokenise(parts, 'a b c d e f g', form, 9, 99, WORDS)
+    tokenise(parts, 'a b c d e f g', form, 9, 99, WORDS)
 
 
 # --- Batches -----------------------------------------------------------------
@@ -170,7 +171,7 @@ def test_batches_hold_the_pages(config, form, tmp_path):
   assert cache.shapes.shape == (6, 3)
   expected = {}
   for row, record in zip(rows, (cache[i] for i in range(6))):
-    made = pages.tokenise(
+    made = tokenise(
         pages.pieces(row, form, 3), row['query'], form, 24, 60, BYTES
     )
     assert record['pages'] == [len(page) for page in made]

@@ -7,6 +7,7 @@ import pytest
 from configs import default
 from locost_jax.data import cache as cache_lib
 from locost_jax.data import corpus as corpus_lib
+from locost_jax.data import corpus_rows
 from locost_jax.data import gsg
 from locost_jax.data import record_versions
 from tests import golden_records
@@ -44,8 +45,8 @@ def place(tmp_path, monkeypatch):
   path = tmp_path / 'train.jsonl'
   path.write_text('{}\n')
   monkeypatch.setattr(  # path, bytes, modification time
-      corpus_lib,
-      '_stat_files',
+      corpus_rows,
+      'stat_files',
       lambda files: [['/data/train.jsonl', 43, 1.7e9]],
   )
   config = default.get_config()

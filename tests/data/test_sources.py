@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from locost_jax.data import prepared_corpora
 from locost_jax.data import sources
 from locost_jax.errors import InputError
 
@@ -104,13 +105,16 @@ def test_find_tfds(tmp_path, monkeypatch):
     (directory / 'dataset_info.json').write_text('{}')
   (tmp_path / 'c4' / 'en' / '4.0.0').mkdir()  # interrupted: no info file
   root = str(tmp_path / 'c4' / 'en')
-  assert sources.find_tfds('c4/en', str(tmp_path)) == f'{root}/3.10.0'
-  assert sources.find_tfds('c4/en:3.1.0', str(tmp_path)) == f'{root}/3.1.0'
+  assert prepared_corpora.find_tfds('c4/en', str(tmp_path)) == f'{root}/3.10.0'
+  assert (
+      prepared_corpora.find_tfds('c4/en:3.1.0', str(tmp_path))
+      == f'{root}/3.1.0'
+  )
   monkeypatch.setenv('TFDS_DATA_DIR', str(tmp_path))
-  assert sources.find_tfds('c4/en') == f'{root}/3.10.0'
+  assert prepared_corpora.find_tfds('c4/en') == f'{root}/3.10.0'
   for name in ('c4/en:3.0.0', 'c4/de', 'c4'):
     with pytest.raises(InputError, match=f'{name}.*config.data.tfds_dir'):
-      sources.find_tfds(name)
+      prepared_corpora.find_tfds(name)
 
 
 def test_held_out_share():

@@ -10,9 +10,9 @@ from configs import default
 from locost_jax.data import cache as cache_lib
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import inspect
+from locost_jax.data import preprocessors
 from locost_jax.data import span_corruption as spans
 from locost_jax.data import tasks
-from locost_jax.data import text_to_tokens
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests import bart_files
@@ -124,7 +124,9 @@ def make_config(**given):
 
 
 def read(config, rows, vocabulary=BYTES):
-  task = text_to_tokens.make_task(config, vocabulary, block=rows)
+  task = preprocessors.make_task(
+      corpus_lib.corpus(config), config.data, vocabulary, block=rows
+  )
   lengths = dict(
       inputs=config.data.max_input_length, targets=config.data.max_target_length
   )

@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 
 from configs import default
-from locost_jax.data import builtin_corpus
 from locost_jax.data import cache as cache_lib
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import corpus_rows
 from locost_jax.data import gsg
 from locost_jax.data import pipeline
+from locost_jax.data import preprocessors
 from locost_jax.data import sources
 from locost_jax.data import tasks
-from locost_jax.data import text_to_tokens
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_training
@@ -41,7 +40,9 @@ def make_config(train='', validation='', gaps=False, **data):
 
 
 def examples(config, vocabulary, split='train', lengths=(64, 32), **keywords):
-  task = text_to_tokens.make_task(config, vocabulary, **keywords)
+  task = preprocessors.make_task(
+      corpus_lib.corpus(config), config.data, vocabulary, **keywords
+  )
   return list(
       task.get_dataset(
           dict(inputs=lengths[0], targets=lengths[1]),
@@ -258,7 +259,7 @@ def test_batches_equal_those_of_seqio(tmp_path, pieces):
   )
   config.eval.batch_size = 1
   converter = seqio.EncDecFeatureConverter(pack=False)
-  task = text_to_tokens.make_task(config, pieces)
+  task = preprocessors.make_task(corpus_lib.corpus(config), config.data, pieces)
   dataset = task.get_dataset(
       dict(inputs=48, targets=16), split='validation', shuffle=False
   )
@@ -289,7 +290,7 @@ def test_task_works_in_seqio(tmp_path, pieces):
         [dict(document=f'{name} {i}', summary='s') for i in range(4)],
     )
   config = make_config(str(tmp_path / '?.jsonl'), str(tmp_path / 'a.jsonl'))
-  task = text_to_tokens.make_task(config, pieces)
+  task = preprocessors.make_task(corpus_lib.corpus(config), config.data, pieces)
   assert isinstance(task, seqio.Task)
   other = task.replace(name='other')
   mixture = seqio.Mixture('own', [(task, 1.0), (other, 3.0)])
@@ -362,8 +363,8 @@ def test_python_docs(tmp_path, monkeypatch):
   ]
   document = dict(id='d', text=story(2))
   monkeypatch.setattr(
-      builtin_corpus,
-      'read_rows',
+      corpus_lib,
+      'built_in_rows',
       lambda split, gsg: {True: [document], False: pairs}[gsg],
   )
   config = make_config(task='python_docs_summary')
@@ -386,7 +387,7 @@ def test_a_cache_of_the_installed_documentation_is_read_on(
   """Runs begun before the corpus was a file continue with their records."""
   config = make_config(task='python_docs_summary')
   rows = [dict(id='old', document='The old text of it.', summary='Old.')]
-  monkeypatch.setattr(builtin_corpus, 'read_rows', lambda *_: rows)
+  monkeypatch.setattr(corpus_lib, 'built_in_rows', lambda *_: rows)
   found = corpus_lib.corpus(config)
   made_of = dict(installed=dict(python='3.11', numpy=['numpy 1']), code='18f4')
   with monkeypatch.context() as patch:
@@ -492,11 +493,12 @@ def test_tensorflow_is_loaded_quietly(tmp_path):
   file = write_jsonl(tmp_path / 'rows.jsonl', rows)
   program = f"""
 from configs import default
-from locost_jax.data import text_to_tokens
+from locost_jax.data import corpus, preprocessors
 from locost_jax.vocabularies import byte_vocabulary
 config = default.get_config()
 config.data.train_files = {file!r}
-text_to_tokens.make_task(config, byte_vocabulary.ByteVocabulary())
+preprocessors.make_task(
+    corpus.corpus(config), config.data, byte_vocabulary.ByteVocabulary())
 """
   done = python.run(
       '-c', program, JAX_PLATFORMS='cpu', TF_CPP_MIN_LOG_LEVEL=None

@@ -70,7 +70,7 @@ def test_max_input_length_counts_tokens_in_chunks(form, document, most):
   read = reading.read(VOCABULARY, text, pages, most)
   assert read.dropped == 0
   parts = pages_lib.pieces({'document': document}, form, 1)
-  assert read.pages == pages_lib.tokenise(parts, '', form, 16, most, VOCABULARY)
+  assert read.pages == pages_lib.tokenise(parts, '', pages, most, VOCABULARY)
   held = [i for chunk in read.pages for i in chunk if i not in (0, 1)]
   whole = [i for part in parts for i in VOCABULARY.encode(part)]
   assert held == whole[:most]

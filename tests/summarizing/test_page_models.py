@@ -68,9 +68,7 @@ def test_documents_are_read_as_in_training(
   pages = texts.Pages(form, 4, page_length, empty_page)
   read = changed(summarizer, **dataclasses.asdict(pages)).read(row)
   parts = pages_lib.pieces(row, form, 4)
-  trained = pages_lib.tokenise(
-      parts, '', form, page_length, 0, VOCABULARY, empty_page
-  )
+  trained = pages_lib.tokenise(parts, '', pages, 0, VOCABULARY)
   assert read.pages == [page for page in trained if page]
   assert read.dropped == 0
   if page_length == 80:

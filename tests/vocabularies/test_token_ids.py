@@ -13,9 +13,10 @@ from locost_jax import main
 from locost_jax import models
 from locost_jax import summarize
 from locost_jax.data import cache as cache_lib
+from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import pipeline
+from locost_jax.data import preprocessors
 from locost_jax.data import tasks
-from locost_jax.data import text_to_tokens
 from locost_jax.errors import InputError
 from locost_jax.models import model_config
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
@@ -239,7 +240,7 @@ def test_gap_sentences_need_a_token_for_their_mask(tmp_path, files):
   config.gsg = dict(mask='<mask>', ratio=0.5)
   tasks.check(config)
   tokens = vocabulary_lib.load_vocabulary(files)
-  task = text_to_tokens.make_task(config, tokens)
+  task = preprocessors.make_task(corpus_lib.corpus(config), config.data, tokens)
   row = next(
       task.get_dataset(
           dict(inputs=99, targets=99), split='train', shuffle=False

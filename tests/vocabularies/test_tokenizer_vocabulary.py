@@ -15,7 +15,7 @@ from tokenizers import pre_tokenizers
 from tokenizers import processors
 from tokenizers import trainers
 
-from locost_jax.data import builtin_corpus
+from locost_jax.data import corpus as corpus_lib
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_vocabulary
@@ -51,7 +51,7 @@ NASTY = [
 
 @pytest.fixture(scope='module')
 def texts():
-  rows = builtin_corpus.read_rows('validation', gap_sentences=True)
+  rows = corpus_lib.built_in_rows('validation', gap_sentences=True)
   return [row['text'] for row in rows]
 
 

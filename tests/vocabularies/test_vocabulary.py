@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from locost_jax.data import builtin_corpus
+from locost_jax.data import corpus as corpus_lib
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_training
@@ -14,7 +14,7 @@ from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
 @pytest.fixture(scope='module')
 def texts():
-  rows = builtin_corpus.read_rows('train', gap_sentences=True)
+  rows = corpus_lib.built_in_rows('train', gap_sentences=True)
   return [row['text'] for row in rows[:400]]
 
 
