@@ -91,7 +91,6 @@ class Cache(TrainingSet):
     lengths: int32 [n, 2], tokens of inputs and of targets.
     shapes: the shapes that batches are padded to: `lengths`, or int32 [n, 3] if
       inputs are pages.
-    windows: 1, the number of windows in an epoch (see data/order.py).
   """
 
   def __init__(self, path, verify=True):
@@ -108,22 +107,24 @@ class Cache(TrainingSet):
     from array_record.python import array_record_module
 
     self.path = pathlib.Path(path)
-    known = _read_checksums(self.path, FILES)
+    known = _read_checksums(self.path)
     for name in known.keys() - {RECORDS}:
-      _check_file(self.path, name, known)
+      _verify(self.path, name, known[name])
     self.stats = _read_stats(self.path)
     self.lengths = _load(self.path, LENGTHS, self.stats, 2)
     self.shapes = self.lengths
     if (self.path / SHAPES).exists():
       self.shapes = _load(self.path, SHAPES, self.stats, 3)
-    with _open_file(self.path, RECORDS):
-      self._reader = self._trying(
-          array_record_module.ArrayRecordReader, str(self.path / RECORDS)
-      )
+    with _damage(self.path, RECORDS) as file:
+      untrusted.open_regular(file).close()
+      self._reader = array_record_module.ArrayRecordReader(str(file))
     self._lock = threading.Lock()
-    self._check = None
+    self._error = self._check = None
     if verify and RECORDS in known:
-      self._check = _Background(self.path, RECORDS, known)
+      self._check = threading.Thread(
+          target=self._verify, args=(known[RECORDS],), daemon=True
+      )
+      self._check.start()
 
   def __len__(self):
     return len(self.lengths)
@@ -139,10 +140,10 @@ class Cache(TrainingSet):
 
   def read_packed(self, indices):
     """Returns the records with these indices as msgpack bytes."""
-    if self._check is not None and self._check.error is not None:
-      raise self._check.error
-    with self._lock:
-      return self._trying(self._reader.read, [int(i) for i in indices])
+    if self._error is not None:
+      raise self._error
+    with self._lock, _damage(self.path, RECORDS):
+      return self._reader.read([int(i) for i in indices])
 
   def wait_until_checked(self):
     """Waits until the checksum of the records is verified.
@@ -151,22 +152,19 @@ class Cache(TrainingSet):
       InputError: the records are damaged.
     """
     if self._check is not None:
-      self._check.wait()
-      if self._check.error is not None:
-        raise self._check.error
+      self._check.join()
+      if self._error is not None:
+        raise self._error
 
-  def _trying(self, read, argument):
-    """Calls a reader of the records; its failures become InputErrors."""
+  def _verify(self, checksum):
     try:
-      return read(argument)
-    except Exception as error:  # the reader documents no types
-      reason = str(error).strip().split('\n')[0]
-      raise _damaged(
-          self.path, f'{self.path / RECORDS}: cannot be read: {reason}'
-      ) from error
+      _verify(self.path, RECORDS, checksum)
+    except InputError as error:
+      self._error = error
 
   def _unpack(self, row):
-    record = self._trying(msgpack.unpackb, row)
+    with _damage(self.path, RECORDS):
+      record = msgpack.unpackb(row)
     for name in 'inputs', 'targets':
       ids = np.frombuffer(record[name], self.stats['dtype'])
       record[name] = ids.astype(np.int32)
@@ -175,41 +173,47 @@ class Cache(TrainingSet):
 
 def _read_stats(path):
   """Returns the contents of stats.json; InputError: it is invalid."""
-  try:
-    stats = untrusted.read_object(path / STATS)
+  with _damage(path, STATS) as file:
+    stats = untrusted.read_object(file)
     for key, kind in _STATS_KINDS.items():
-      untrusted.check(path / STATS, key, stats.get(key), kind)
+      untrusted.check(file, key, stats.get(key), kind)
     return stats
-  except FileNotFoundError:
-    raise _damaged(path, f'{path / STATS}: is missing') from None
-  except InputError as error:
-    raise _damaged(path, error) from None
 
 
 def _load(path, name, stats, columns):
   """Returns an array of a cache; InputError: it contradicts stats.json."""
-  path = pathlib.Path(path)
   expected = stats['records'], columns
-  try:
-    with _open_file(path, name) as file:
-      array = np.load(file)
-  except InputError:
-    raise
-  except (OSError, EOFError, ValueError) as error:
-    reason = str(error).split('\n')[0]
-    raise _damaged(path, f'{path / name}: {reason}') from None
-  if array.dtype != np.int32 or array.shape != expected:
-    raise _damaged(
-        path,
-        f'{path / name}: {array.dtype}{list(array.shape)}; expected '
-        f'int32{list(expected)}',
-    )
-  tokens = [stats['input_tokens'], stats['target_tokens']]
-  if columns == 2 and array.sum(axis=0, dtype=np.int64).tolist() != tokens:
-    raise _damaged(
-        path, f'{path / name}: its sums differ from the tokens in {STATS}'
-    )
+  with _damage(path, name) as file:
+    with untrusted.open_regular(file) as opened:
+      array = np.load(opened)
+    if array.dtype != np.int32 or array.shape != expected:
+      raise ValueError(
+          f'{array.dtype}{list(array.shape)}; expected int32{list(expected)}'
+      )
+    tokens = [stats['input_tokens'], stats['target_tokens']]
+    if columns == 2 and array.sum(axis=0, dtype=np.int64).tolist() != tokens:
+      raise ValueError(f'its sums differ from the tokens in {STATS}')
   return array
+
+
+@contextlib.contextmanager
+def _damage(directory, name):
+  """A context in which any error becomes the InputError of a damaged file.
+
+  Yields:
+    The path of the file.
+  """
+  path = directory / name
+  try:
+    yield path
+  except Exception as error:  # array_record documents no types
+    reason = getattr(error, 'strerror', None) or str(error).strip()
+    reason = reason.split('\n')[0]
+    if not isinstance(error, InputError):
+      reason = f'{path}: {reason}'
+    raise InputError(
+        f'{reason}; remove {directory} to have it made again'
+    ) from error
 
 
 def dump_key(key):
@@ -234,11 +238,7 @@ def is_complete(path, key):
 
 @contextlib.contextmanager
 def locked(path, wait=True):
-  """Holds the lock of a cache, so that no other process builds it.
-
-  Args:
-    path: directory of the cache; it need not exist.
-    wait: whether to wait while another process holds the lock.
+  """Holds the lock of a cache, so that no other process builds it; may wait.
 
   Yields:
     True; False if another process holds the lock and `wait` is False.
@@ -256,7 +256,7 @@ def write(path, key, records, vocabulary_size, notes=dict):
   """Writes a cache; the caller holds the lock of `path`.
 
   Args:
-    path: directory of the cache; anything there is replaced.
+    path: anything there is replaced.
     key: JSON object of everything that determines the records.
     records: iterable of dicts as in `Cache`.
     vocabulary_size: size of the vocabulary; up to 2^16, an id takes two bytes.
@@ -290,16 +290,11 @@ def write(path, key, records, vocabulary_size, notes=dict):
 
 
 def join(path, key, parts, limit=0, notes=dict):
-  """Writes a cache that concatenates the records of others.
+  """Writes a cache that concatenates the records of others; see `write`.
 
   Args:
-    path: directory of the cache; anything there is replaced.
-    key: JSON object of everything that determines the records.
     parts: directories of complete caches of one vocabulary, at least one.
     limit: maximum records; 0: all.
-
-  Returns:
-    The stats, see `write`.
   """
 
   def packed():
@@ -371,7 +366,6 @@ def _write(path, key, packed, dtype, notes):
 
 def _write_checksums(directory):
   """Writes checksums.json, after all other files of the cache."""
-  directory = pathlib.Path(directory)
   found = {}
   for path in sorted(directory.iterdir()):
     with open(path, 'rb') as file:
@@ -379,85 +373,25 @@ def _write_checksums(directory):
   (directory / CHECKSUMS).write_text(json.dumps(found, indent=2))
 
 
-def _read_checksums(directory, names):
-  """Returns {name: 'BYTES SHA-256'} of a cache; {} if it has no checksums.
-
-  Raises:
-    InputError: checksums.json is damaged.
-  """
-  path = pathlib.Path(directory) / CHECKSUMS
-  try:
+def _read_checksums(directory):
+  """Returns {name: 'BYTES SHA-256'} of a cache; {} if it has no checksums."""
+  if not (directory / CHECKSUMS).exists():
+    return {}
+  with _damage(directory, CHECKSUMS) as path:
     found = untrusted.read_object(path)
     for name, known in found.items():
-      if name not in names:
+      if name not in FILES:
         raise InputError(
             f'{path}: names {untrusted.show(name)}; expected some of '
-            f'{", ".join(names)}'
+            f'{", ".join(FILES)}'
         )
       untrusted.check(path, name, known, kinds.TEXT)
-    return found
-  except FileNotFoundError:
-    return {}
-  except InputError as error:
-    raise _damaged(directory, error) from None
+  return found
 
 
-def _check_file(directory, name, known):
-  """Raises an InputError if a file of a cache differs from its checksum.
-
-  Args:
-    known: see `_read_checksums`; a file that it does not name is not verified.
-  """
-  if name not in known:
-    return
-  with _open_file(directory, name) as file:
-    is_same = files.describe(file) == known[name]
-  if not is_same:
-    path = pathlib.Path(directory) / name
-    raise _damaged(directory, f'{path}: has other contents than were written')
-
-
-def _open_file(directory, name):
-  """Opens a file of a cache; InputError: it is missing or not a file."""
-  path = pathlib.Path(directory) / name
-  try:
-    return untrusted.open_regular(path)
-  except OSError as error:
-    raise _damaged(directory, f'{path}: {error.strerror}') from None
-  except InputError as error:
-    raise _damaged(directory, error) from None
-
-
-def _damaged(directory, what):
-  """Returns the InputError of a damaged cache.
-
-  Args:
-    what: the file and its fault.
-  """
-  return InputError(f'{what}; remove {directory} to have it made again')
-
-
-class _Background:
-  """Verifies one file in a thread.
-
-  Attributes:
-    error: the InputError if the file is damaged; None until that is known.
-  """
-
-  def __init__(self, directory, name, known):
-    """Starts the thread; for the arguments see `_check_file`."""
-    self.error = None
-    self._thread = threading.Thread(
-        target=self._run, args=(directory, name, known), daemon=True
-    )
-    self._thread.start()
-
-  def _run(self, *arguments):
-    try:
-      _check_file(*arguments)
-    except InputError as error:
-      self.error = error
-
-  def wait(self):
-    """Waits until the file is verified."""
-    self._thread.join()
+def _verify(directory, name, checksum):
+  """Raises an InputError if a file of a cache differs from its checksum."""
+  with _damage(directory, name) as path:
+    with untrusted.open_regular(path) as file:
+      if files.describe(file) != checksum:
+        raise ValueError('has other contents than were written')
