@@ -34,9 +34,6 @@ def make_batch(rows, size, shape, vocabulary, targets_start='start_id'):
     shape: (L, T), or (P, L, T) for pages.
     targets_start: one of TARGETS_START; 'bos' needs records whose targets begin
       with the vocabulary's bos.
-
-  Returns:
-    A batch (see the top of this module).
   """
   *inputs_shape, target_length = shape
   inputs = np.full((size, *inputs_shape), vocabulary.pad_id, np.int32)

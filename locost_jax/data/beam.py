@@ -69,9 +69,6 @@ def run(config, vocabulary, output, options=()):
   Args:
     options: options of Beam, such as '--runner=DirectRunner'.
 
-  Returns:
-    The directory of the shards.
-
   Raises:
     InputError: apache-beam is not installed; the corpus is not cached shard by
       shard.
@@ -111,10 +108,6 @@ def tokenise_shard(job, output, shard):
   """Makes the cache of one shard and copies it to the output.
 
   stats.json is copied last, because a cache without it is incomplete.
-
-  Args:
-    job: the blocks.Job of the split.
-    output: the directory of all shards.
 
   Returns:
     The number of new records; 0 if the shard was complete before.

@@ -122,10 +122,6 @@ def tokenise(job, team=None, finished=None, show=lambda records: None):
 
   Of P processes, which all read all rows, process p makes every P-th block.
 
-  Args:
-    team: the other processes.
-    finished: dict that `_finished` updates.
-
   Returns:
     The paths of all blocks, in order.
   """
@@ -209,12 +205,7 @@ def _cut(rows):
 
 
 def _examples(job, found, rows, skipped, cut):
-  """Yields the records of a block, in the order of its rows.
-
-  Args:
-    skipped: list to which ids of rows without a record are appended.
-    cut: dict that `_count_cut` updates.
-  """
+  """Yields the records of a block, in the order of its rows."""
   if not rows:
     return
   from locost_jax.data import preprocessors  # TensorFlow

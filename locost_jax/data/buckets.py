@@ -14,17 +14,11 @@ _CHUNKS = np.array(sorted({n << k for n in (2, 3) for k in range(20)} | {1}))
 
 
 def bucket_lengths(maximum, given=()):
-  """Returns the lengths that rows are padded to, ascending, up to `maximum`.
+  """Returns the lengths that rows are padded to, up to `maximum`: int64 [n].
 
   Args:
     maximum: tokens of the longest row.
     given: lengths to use; (): powers of two and 1.5 times them, from 16.
-
-  Returns:
-    int64 [n].
-
-  Raises:
-    InputError: a given length is not positive.
   """
   given = tuple(given)
   if any(length < 1 for length in given):
@@ -36,11 +30,7 @@ def bucket_lengths(maximum, given=()):
 
 
 def column_buckets(config):
-  """Returns the buckets of each column of a cache's shapes.
-
-  Args:
-    config: the run's config: data (pages, lengths, buckets).
-  """
+  """Returns the buckets of each column of a cache's shapes."""
   data = config.data
   targets = bucket_lengths(data.max_target_length, data.target_buckets)
   if not data.pages:

@@ -82,13 +82,6 @@ def open_cache(
       config.eval.examples records (0: all);
     - for a mixture a mixture.Mixture of the training splits, or a dict of task
       -> records.Cache of the tasks that have this other split.
-
-  Raises:
-    InputError: the corpus cannot be read or gives no record;
-      config.data.cache_dir has only caches with other settings; a training
-      split that is cached shard by shard is part of a mixture or used with
-      config.data.train_examples; config.data.train_examples is more than the
-      split has.
   """
   members = tasks.members(config)
   few = bool(config.data.train_examples)
@@ -358,11 +351,7 @@ def define_flags(values, argv):
 
 
 def main(values, arguments):
-  """Runs the command.
-
-  Args:
-    arguments: other command-line arguments; must be empty.
-  """
+  """Runs the command."""
   commands.expect_flags_only(arguments)
   if not values.output:
     raise InputError('--output=DIR is missing: where to keep the caches?')

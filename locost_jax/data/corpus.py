@@ -122,11 +122,7 @@ def _gsg_settings(config):
 
 
 def settings_of(config, task):
-  """Returns the settings of a task's gap sentences; None: it summarises.
-
-  Raises:
-    InputError: config.gsg is invalid, or set for a task that summarises.
-  """
+  """Returns the settings of a task's gap sentences; None: it summarises."""
   if is_gsg(task):
     return _gsg_settings(config)
   if config.gsg is not None:
@@ -138,12 +134,7 @@ def settings_of(config, task):
 
 
 def span_settings(config, has_gap_sentences, task):
-  """Returns `span_corruption.settings` of a task; None: nothing is corrupted.
-
-  Raises:
-    InputError: config.span_corruption is invalid, or set for a task that
-      summarises.
-  """
+  """Returns the settings of a task's span corruption; None: there is none."""
   given = config.get('span_corruption')
   if given is None:
     return None

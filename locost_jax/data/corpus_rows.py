@@ -85,9 +85,6 @@ def make_row(config, settings, where, row):
     where: file and number of the row, for errors.
     row: dict with id and text; or with id, document and summary, and optionally
       query, sections, documents, references.
-
-  Raises:
-    InputError: a field is missing or has the wrong type.
   """
   name = str(row['id'])
   if settings is not None:
@@ -149,11 +146,7 @@ def is_usable(row, settings):
 
 
 def texts(row, paged):
-  """Lists the strings of a row that a model reads or writes.
-
-  Args:
-    paged: whether documents are cut into pages.
-  """
+  """Lists the strings of a row that a model reads or writes."""
   if 'text' in row:
     return [row['text']]
   inputs = row['inputs']

@@ -194,9 +194,6 @@ def _read_text(path, fields, unit):
 
   Line ends become '\\n'. A blank line ends a paragraph; what is blank is no
   document.
-
-  Yields:
-    {field: text}.
   """
   field, *others = fields
   if others:
@@ -269,12 +266,8 @@ def read_rows(path, fields, text_unit):
   """Reads the rows of a file of any format.
 
   Args:
-    path: path of the file; a '.gz' file is decompressed.
     fields: names of the fields that every row must have, as strings.
     text_unit: one of UNITS, the part of a text that is a document.
-
-  Yields:
-    One dict per row, in order.
 
   Raises:
     InputError: the file or a row has another format or lacks a field; names

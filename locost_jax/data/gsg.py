@@ -159,7 +159,6 @@ def gap_sentences(text, ratio=0.2, strategy='independent', mask='', seed=0):
   """Makes a source and a target from a document.
 
   Args:
-    ratio: share of the sentences that become the target.
     mask: string that replaces each chosen sentence in the source, such as
       PEGASUS's '<extra_id_0>'; '' removes the sentence, as in the paper.
 

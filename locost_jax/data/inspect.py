@@ -73,9 +73,6 @@ def main(values, arguments):
 def inspect(task, config, vocabulary, max_documents=0):
   """Measures the rows of a task.
 
-  Args:
-    max_documents: most documents to read of each split; 0: all.
-
   Returns:
     dict of
     - task, gsg;

@@ -55,13 +55,6 @@ def choose_examples(task, cache, data):
     cache: records.Cache of its training split. If train_examples is 0, None or
       a streamed.StreamedCache is allowed.
     data: config.data: train_examples, seed.
-
-  Returns:
-    The cache itself if train_examples is 0, else a Subset in the order of the
-    corpus.
-
-  Raises:
-    InputError: the cache has fewer records than train_examples.
   """
   count = data.train_examples
   if not count or cache is None:
@@ -85,7 +78,6 @@ class Mixture:
     """Makes the mixture.
 
     Args:
-      tasks: dict of task -> records.Cache or Subset.
       cap: maximum records of a task in an epoch.
     """
     self.tasks, self._seed = tasks, seed

@@ -19,11 +19,7 @@ _FIRST = 100  # rows to examine for queries
 
 
 def find(data):
-  """Finds the files that a config names: split -> sorted paths.
-
-  Raises:
-    InputError: a glob matches no file.
-  """
+  """Finds the files that a config names: split -> sorted paths."""
   given = dict(
       train=data.train_files,
       validation=data.validation_files,
@@ -46,11 +42,7 @@ def has_queries(data):
 
 
 def corpus(config, settings):
-  """Returns the Corpus of the files that a config names; reads no file.
-
-  Args:
-    settings: keyword arguments of gap_sentences; None: summarising.
-  """
+  """Returns the Corpus of the files that a config names; reads no file."""
   data, files = config.data, find(config.data)
   held_out = 'train' in files and 'validation' not in files
   if held_out:

@@ -137,11 +137,7 @@ def parts_of(row, data, vocabulary):
 
 
 def of_row(row, data, vocabulary):
-  """Cuts a row into pages or chunks of token ids; see `tokenise`.
-
-  Args:
-    row: see `pieces`, with its query ('': none).
-  """
+  """Cuts a row into pages or chunks of token ids; see `tokenise`."""
   parts = parts_of(row, data, vocabulary)
   return tokenise(parts, row['query'], data, data.max_input_length, vocabulary)
 
@@ -157,9 +153,6 @@ def tokenise(parts, query, data, max_length, vocabulary):
       that a model masks it).
     max_length: the first tokens of a document that are kept, marks and queries
       not counted. For chunks only; pages are cut one by one.
-
-  Returns:
-    List of lists of ids.
 
   Raises:
     InputError: the query leaves no room in a page.

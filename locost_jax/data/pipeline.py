@@ -42,8 +42,6 @@ def check(config, parts):
   """Raises an InputError if config.train.batch_tokens is impossible.
 
   Args:
-    config: the run's config: data (pages, lengths), train
-      (batch_size, batch_tokens).
     parts: parts that a batch is split into (devices x train.accumulate).
   """
   data, tokens = config.data, config.train.batch_tokens
@@ -69,8 +67,6 @@ def train_batches(cache, vocabulary, config, start_step=0, host=0, hosts=1):
 
   Args:
     cache: a Cache or a StreamedCache (data/cache.py).
-    config: the run's config: data (seed, lengths, buckets), train (batch_size,
-      batch_tokens).
     start_step: steps already taken; the first batch is number start_step.
     hosts: how many hosts share each global batch.
 
@@ -165,8 +161,6 @@ def eval_batches(cache, vocabulary, config, host=0, hosts=1):
   Records are sorted by length to waste little padding.
 
   Args:
-    config: the run's config: data (lengths, buckets), eval (examples,
-      batch_size).
     hosts: how many hosts share each global batch.
 
   Returns:
@@ -174,9 +168,6 @@ def eval_batches(cache, vocabulary, config, host=0, hosts=1):
     eval.batch_size / hosts rows, and a dict with the lists id and reference.
     They cover the real rows, which come first; padding rows with zero weights
     follow. A reference is a list if the document has several references.
-
-  Raises:
-    InputError: hosts do not divide the batch size.
   """
   _host_rows(config.eval.batch_size, 'eval.batch_size', hosts)
   return _prefetch(_evaluate(cache, vocabulary, config, host, hosts))

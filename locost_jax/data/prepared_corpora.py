@@ -37,9 +37,6 @@ class Shard(NamedTuple):
 def corpus(config, task, settings):
   """Finds the Corpus of a task in local files, or else in TFDS.
 
-  Args:
-    settings: keyword arguments of gap_sentences; None: summarising.
-
   Raises:
     InputError: the corpus is not prepared; the message says what to do.
   """
@@ -128,9 +125,6 @@ def find_files(task, directory):
 def find_tfds_shards(task, data):
   """Finds the files of a task that TFDS has prepared: split -> list of Shard.
 
-  Args:
-    data: config.data: corpora_dir, tfds_dir.
-
   Raises:
     InputError: the corpus is not prepared; the message says what to do.
   """
@@ -172,9 +166,6 @@ def find_tfds(name, tfds_dir=''):
   Returns:
     The directory of this version (by default the newest) for
     `tfds.builder_from_directory`.
-
-  Raises:
-    InputError: the corpus is not prepared.
   """
   from etils import epath  # also reads gs:// and the like
 

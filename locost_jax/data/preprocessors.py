@@ -128,7 +128,6 @@ def make_task(found, data, vocabulary, on_skip=None, block=None, counts=False):
   """Makes the seqio.Task of a Corpus; see `task_of`.
 
   Args:
-    data: config.data.
     on_skip: called with the id of every document that gives no example.
     block: rows to read instead of the corpus; None: the corpus is read.
     counts: whether examples get the counts of `count_tokens`.
@@ -284,9 +283,6 @@ def read_tfds(name, split, tfds_dir='', shard=None):
       minutes for that.
     tfds_dir: data directory of TFDS; '': its default.
     shard: number of one of the split's files; None: all.
-
-  Yields:
-    dicts of the features that are strings.
   """
   import tensorflow_datasets as tfds
 
@@ -311,7 +307,6 @@ def gap_sentences(dataset, settings, on_skip=None, spans=None):
 
   Args:
     dataset: tf.data.Dataset of dicts with the strings id and text.
-    settings: keyword arguments of `gsg.gap_sentences`.
     on_skip: called with the id of every document that is too short.
     spans: see `span_corruption.settings`. Documents drawn for span corruption
       keep their whole text as inputs, for `corrupt_spans`. None: none is drawn.
@@ -352,7 +347,6 @@ def corrupt_spans(dataset, vocabulary, data, spans):
 
   Args:
     dataset: of dicts with id, and with inputs and targets as ids without marks.
-    data: config.data, for its maximum lengths.
 
   Returns:
     The dataset with inputs and targets of data/span_corruption.py for these

@@ -87,7 +87,6 @@ class Cache(TrainingSet):
   may read.
 
   Attributes:
-    stats: dict, the contents of stats.json.
     lengths: int32 [n, 2], tokens of inputs and of targets.
     shapes: the shapes that batches are padded to: `lengths`, or int32 [n, 3] if
       inputs are pages.
@@ -99,9 +98,6 @@ class Cache(TrainingSet):
     Args:
       verify: whether to verify the checksum of the records in the background.
         If they are damaged, a later read raises an InputError.
-
-    Raises:
-      InputError: a file is damaged.
     """
     # Imported here: array_record belongs to the `train` extra.
     from array_record.python import array_record_module

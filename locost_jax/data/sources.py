@@ -35,12 +35,7 @@ REPLACED = 'replaced by U+FFFD'  # ends the line that counts them
 
 
 def is_held_out(key, fraction=0.02):
-  """Whether a row is held out, by a hash of its key.
-
-  Args:
-    key: a string; rows with equal keys are on one side.
-    fraction: share of the keys to hold out.
-  """
+  """Whether a row is held out, by a hash of its key."""
   return hash_key(key) < fraction * 2**64
 
 
@@ -58,12 +53,6 @@ def expand_globs(globs):
 
   Args:
     globs: such as 'a/train-*.jsonl.gz,b.jsonl'.
-
-  Returns:
-    Sorted paths, each once.
-
-  Raises:
-    InputError: a pattern matches no file.
   """
   files = set()
   patterns = [p.strip() for p in globs.split(',') if p.strip()]
@@ -92,7 +81,6 @@ def read_jsonl(files, fields=()):
   """Reads the rows of JSONL files.
 
   Args:
-    files: paths; '.gz' files are decompressed.
     fields: names of the fields every row must have, as strings.
 
   Yields:
@@ -112,12 +100,8 @@ def read_lines(path, max_bytes=None):
   """Yields (line number from 1, stripped bytes) of the lines with text.
 
   Args:
-    path: path of the file; a '.gz' file is decompressed.
     max_bytes: maximum bytes of a line, and of all white space around lines;
       None: no limit.
-
-  Raises:
-    InputError: the file cannot be read, or a line is too long.
   """
   space = 0
   for number, line in raw_lines(path, max_bytes, ' (--max_document_bytes)'):
@@ -134,15 +118,11 @@ def raw_lines(path, max_bytes=None, limit=''):
   """Yields the lines of a file unchanged, without a byte order mark.
 
   Args:
-    path: path of the file; a '.gz' file is decompressed.
     max_bytes: maximum bytes of a line without its end; None: no limit.
     limit: the flag that sets `max_bytes`, for the error.
 
   Yields:
     (line number from 1, bytes with the line end).
-
-  Raises:
-    InputError: the file cannot be read, or a line is longer.
   """
   try:
     with gzip.open(path) if path.endswith('.gz') else open(path, 'rb') as f:

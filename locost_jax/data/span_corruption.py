@@ -35,12 +35,6 @@ def settings(given):
   Args:
     given: config.span_corruption as a dict: share (of documents), density
       (share of tokens cut out), mean_length (of a span, in tokens), seed.
-
-  Returns:
-    dict with all keys of DEFAULTS.
-
-  Raises:
-    InputError: an unknown key, or a number out of its range.
   """
   unknown = sorted(set(given) - set(DEFAULTS))
   if unknown:
@@ -71,11 +65,7 @@ def sentinels(vocabulary):
 
 
 def is_drawn(name, share, seed):
-  """Whether a document is drawn; the others become gap sentences.
-
-  Args:
-    share: share of the documents to draw, in [0, 1].
-  """
+  """Whether a document is drawn; the others become gap sentences."""
   return int.from_bytes(_hash(name, seed)[:8], 'big') < share * 2**64
 
 
@@ -87,12 +77,7 @@ def _hash(name, seed):
 
 
 def counts(length, density, mean_length, max_spans):
-  """Returns (tokens cut out, spans) of a text.
-
-  Args:
-    length: tokens of the text, at least 2.
-    density: share of the tokens to cut out.
-  """
+  """Returns (tokens cut out, spans) of a text."""
   noise = min(max(round(length * density), 1), length - 1)
   spans = min(max(round(noise / mean_length), 1), max_spans, length - noise)
   return noise, spans
@@ -121,11 +106,7 @@ def longest(max_input, max_target, density, mean_length, max_spans):
 
 
 def draw(length, density, mean_length, max_spans, generator):
-  """Draws which tokens are cut out: bool [length].
-
-  Args:
-    generator: a numpy Generator.
-  """
+  """Draws which tokens are cut out: bool [length]."""
   noise, spans = counts(length, density, mean_length, max_spans)
   lengths = np.stack(
       [_divide(n, spans, generator) for n in (length - noise, noise)], 1
@@ -159,10 +140,6 @@ def cut_out(ids, is_noise, sentinels):
 
 def maker(vocabulary, data, settings):
   """Returns the function that makes the examples of documents.
-
-  Args:
-    vocabulary: one of vocabularies/vocabulary.py, with sentinels.
-    data: config.data, for its maximum lengths.
 
   Returns:
     function (ids of a text without marks, id of its document) -> (input,

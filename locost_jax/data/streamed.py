@@ -36,7 +36,6 @@ class StreamedCache:
 
     Args:
       key: JSON object of everything that determines the records.
-      path: directory for the caches of the shards.
       processes: number of processes; None: a quarter of the cores, at most 8.
     """
     self._path, self._shards = path, len(shards)

@@ -205,11 +205,7 @@ def _check_any(config, found, split):
 
 
 def empty_error(config, found, split, rows):
-  """Returns the InputError for a split that gives no record.
-
-  Args:
-    rows: documents that were read but gave no record.
-  """
+  """Returns the InputError for a split that gives no record."""
   where = config.data[f'{split}_files'] if found.name == 'jsonl' else ''
   where = where or found.name
   if (

@@ -21,13 +21,7 @@ class Workers:
   """Processes that run one function on different jobs."""
 
   def __init__(self, function, jobs, logs):
-    """Starts the processes.
-
-    Args:
-      function: function (job) of a module.
-      jobs: list of picklable objects, one for each process.
-      logs: list of paths for the stderr of each process.
-    """
+    """Starts the processes."""
     self._processes = []
     # Also called when the interpreter ends.
     self.close = weakref.finalize(self, _stop, self._processes)

@@ -16,12 +16,6 @@ def make_spec(files, named, where):
 
   Args:
     named: tokenizer_config.json and special_tokens_map.json, merged.
-
-  Returns:
-    The tokenizer.json, as a dict.
-
-  Raises:
-    InputError: a file is broken.
   """
   vocab = tokenizer_json.read_object(files, tokenizer_json.VOCAB, where)
   path = os.path.join(where, tokenizer_json.MERGES)

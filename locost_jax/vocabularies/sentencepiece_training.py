@@ -32,14 +32,9 @@ def train(texts, path, size, seed=0):
   set of lines and the seed.
 
   Args:
-    texts: iterable of strings.
-    path: path of the model to write.
     size: number of ids, the 100 sentinels included. A small corpus gives a
       smaller vocabulary; see its `size`.
     seed: selects the part of a large corpus.
-
-  Returns:
-    The SentencePieceVocabulary.
 
   Raises:
     InputError: there is no text, or `size` is too small for its characters.

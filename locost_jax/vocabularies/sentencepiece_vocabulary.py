@@ -39,10 +39,6 @@ class SentencePieceVocabulary:
     Args:
       path: a SentencePiece model file with pad 0, eos 1, unk 2.
       extra_ids: number of sentinels to add after the pieces.
-
-    Raises:
-      InputError: there is no such file, it is not a SentencePiece model, or it
-        has other ids.
     """
     try:
       self.model = untrusted.read_bytes(path, untrusted.MOST_TOKENIZER_BYTES)

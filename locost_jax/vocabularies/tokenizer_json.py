@@ -26,9 +26,6 @@ def read_object(files, name, where):
 
   Returns:
     dict; {} if there is no such file.
-
-  Raises:
-    InputError: the file is not a JSON object.
   """
   if name not in files:
     return {}
@@ -50,9 +47,6 @@ def token_text(token, default):
 
 def make_tokenizer(spec, path):
   """Makes the library's tokenizer from a tokenizer.json.
-
-  Args:
-    spec: the tokenizer.json, as a dict.
 
   Raises:
     InputError: it is not a tokenizer, or its added tokens have other ids than
@@ -142,16 +136,11 @@ def find_ids(tokenizer, is_bpe, named, config, path):
   """Finds the ids of the marks; see TokenizerVocabulary.
 
   Args:
-    is_bpe: whether it is byte-level BPE.
     named: tokenizer_config.json and special_tokens_map.json, merged.
     config: config.json of the model, for ids that `named` does not give.
-    path: name of the tokenizer in errors.
 
   Returns:
     {'bos', 'pad', 'eos', 'unk', 'start': id}; bos may be None.
-
-  Raises:
-    InputError: an id is missing, or other marks are at the ends of a text.
   """
   ids = {}
   for mark, usual in _MARKS.items():

@@ -37,11 +37,6 @@ class TokenizerVocabulary:
     files: {name: bytes}, the unchanged files.
     ids: {'bos', 'pad', 'eos', 'unk', 'start': id}; bos is None if texts do not
       begin with a mark.
-    bos_id, pad_id, eos_id, unk_id, start_id: the values of `ids`.
-    extra_ids: number of tokens '<extra_id_N>'.
-    sentinel_ids: their ids.
-    size: the largest id plus one.
-    fingerprint: distinguishes vocabularies.
   """
 
   def __init__(self, files, ids=None, where='tokenizer', config=None):
@@ -51,9 +46,6 @@ class TokenizerVocabulary:
       files: {name: bytes}, some of tokenizer_json.FILES.
       ids: see the attribute; None: they are read from the files.
       config: config.json of the model, for ids that the files do not give.
-
-    Raises:
-      InputError: the files are not a vocabulary of these two kinds.
     """
     self.files = dict(files)
     source = TOKENIZER if TOKENIZER in files else VOCAB
@@ -169,13 +161,6 @@ def load(path, ids=None):
   Args:
     path: a directory for which `is_in` holds, or one of its files
       tokenizer.json, vocab.json and merges.txt.
-    ids: see TokenizerVocabulary.
-
-  Returns:
-    A TokenizerVocabulary.
-
-  Raises:
-    InputError: a file is missing, broken or of another kind.
   """
   directory, left_out = path, ()
   if not os.path.isdir(path):

@@ -64,9 +64,6 @@ def load_vocabulary(path):
       with merges.txt; or a directory with one of these (SentencePiece first)
       or with what `save_vocabulary` wrote.
 
-  Returns:
-    A SentencePieceVocabulary, ByteVocabulary or TokenizerVocabulary.
-
   Raises:
     InputError: there is no such file, or it is not a vocabulary.
   """
