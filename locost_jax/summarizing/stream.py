@@ -23,7 +23,7 @@ from locost_jax.errors import InputError
 from locost_jax.errors import visible
 from locost_jax.summarizing import batch_memory
 from locost_jax.summarizing import reading
-from locost_jax.vocabularies import unknown
+from locost_jax.vocabularies import token_ids
 
 # Documents are tokenised in portions of this many characters, so that the
 # first summary does not wait for the last document.
@@ -158,7 +158,7 @@ def report_unknown(vocabulary, job, pages, progress):
     pages: lists of the document's ids.
   """
   ids = np.concatenate([np.ravel(page) for page in pages])
-  share = unknown.share(vocabulary, ids)
+  share = token_ids.unknown_share(vocabulary, ids)
   if share > _MOST_UNKNOWN:
     progress.note_once(
         job.document.source,

@@ -2,11 +2,7 @@
 
 import numpy as np
 
-from locost_jax.vocabularies import t5_ids
-from locost_jax.vocabularies.t5_ids import EOS_ID
-from locost_jax.vocabularies.t5_ids import EXTRA_IDS
-from locost_jax.vocabularies.t5_ids import PAD_ID
-from locost_jax.vocabularies.t5_ids import UNK_ID
+from locost_jax.vocabularies import token_ids
 
 _BYTES = 256
 _SPECIAL = 3  # pad, eos, unk
@@ -19,15 +15,15 @@ class ByteVocabulary:
   `decode` drops ids that are not bytes and bytes that are not UTF-8.
   """
 
-  pad_id, eos_id, unk_id = PAD_ID, EOS_ID, UNK_ID
-  bos_id, start_id = None, PAD_ID
+  pad_id, eos_id, unk_id = token_ids.PAD_ID, token_ids.EOS_ID, token_ids.UNK_ID
+  bos_id, start_id = None, token_ids.PAD_ID
   unknown_ids = ()
 
-  def __init__(self, extra_ids=EXTRA_IDS):
+  def __init__(self, extra_ids=token_ids.EXTRA_IDS):
     self.extra_ids = extra_ids
     self.size = _SPECIAL + _BYTES + extra_ids
     self.sentinel_ids = range(_SPECIAL + _BYTES, self.size)
-    self.fingerprint = t5_ids.fingerprint(b'byte', extra_ids)
+    self.fingerprint = token_ids.fingerprint(b'byte', extra_ids)
 
   def encode(self, text):
     """Returns the ids of a text as a list, without an end mark."""
@@ -35,12 +31,7 @@ class ByteVocabulary:
     return [b + _SPECIAL for b in text.encode('utf-8', errors='replace')]
 
   def encode_with_ends(self, text):
-    """Returns the ids of `encode(text)` and where each token ends.
-
-    Returns:
-      (ids, ends), lists of equal length: tokens 0 to i are in the first ends[i]
-      characters of `text`.
-    """
+    """Returns the ids of `encode(text)` and where each token ends."""
     ids = self.encode(text)
     data = np.array(ids, int) - _SPECIAL
     return ids, np.cumsum(data & 0xC0 != 0x80).tolist()
@@ -50,7 +41,7 @@ class ByteVocabulary:
     del keep_sentinels  # they have no text
     text = bytearray()
     for i in map(int, ids):
-      if i == EOS_ID:
+      if i == self.eos_id:
         break
       if _SPECIAL <= i < _SPECIAL + _BYTES:
         text.append(i - _SPECIAL)

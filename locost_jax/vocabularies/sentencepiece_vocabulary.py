@@ -11,13 +11,7 @@ import numpy as np
 
 from locost_jax import untrusted
 from locost_jax.errors import InputError
-from locost_jax.vocabularies import sentencepiece_file
-from locost_jax.vocabularies import t5_ids
-from locost_jax.vocabularies import unknown
-from locost_jax.vocabularies.t5_ids import EOS_ID
-from locost_jax.vocabularies.t5_ids import EXTRA_IDS
-from locost_jax.vocabularies.t5_ids import PAD_ID
-from locost_jax.vocabularies.t5_ids import UNK_ID
+from locost_jax.vocabularies import token_ids
 
 
 class SentencePieceVocabulary:
@@ -30,10 +24,10 @@ class SentencePieceVocabulary:
   Characters that the model lacks become unk.
   """
 
-  pad_id, eos_id, unk_id = PAD_ID, EOS_ID, UNK_ID
-  bos_id, start_id = None, PAD_ID
+  pad_id, eos_id, unk_id = token_ids.PAD_ID, token_ids.EOS_ID, token_ids.UNK_ID
+  bos_id, start_id = None, token_ids.PAD_ID
 
-  def __init__(self, path, extra_ids=EXTRA_IDS):
+  def __init__(self, path, extra_ids=token_ids.EXTRA_IDS):
     """Loads a model.
 
     Args:
@@ -52,34 +46,36 @@ class SentencePieceVocabulary:
         getattr(self._processor, name)()
         for name in ('pad_id', 'eos_id', 'unk_id')
     )
-    if ids != (PAD_ID, EOS_ID, UNK_ID):
+    if ids != (token_ids.PAD_ID, token_ids.EOS_ID, token_ids.UNK_ID):
       raise InputError(
           f"{path}: expected the ids pad 0, eos 1, unk 2 (T5's), "
           f'got pad {ids[0]}, eos {ids[1]}, unk {ids[2]}'
       )
     if extra_ids:
       self._processor = _load_processor(
-          self.model + sentencepiece_file.sentinel_pieces(extra_ids), path
+          self.model + sentinel_pieces(extra_ids), path
       )
     self.size = self._processor.get_piece_size()
-    self.fingerprint = t5_ids.fingerprint(self.model, extra_ids)
+    self.fingerprint = token_ids.fingerprint(self.model, extra_ids)
     newline = self._processor.piece_to_id('\n')
-    self._newline_id = None if newline == UNK_ID else newline
+    self._newline_id = None if newline == token_ids.UNK_ID else newline
 
   @functools.cached_property
   def sentinel_ids(self):
     """The ids of '<extra_id_N>', those in the model file too."""
     pieces = self._processor.id_to_piece(list(range(self.size)))
     return frozenset(
-        i for i, piece in enumerate(pieces) if t5_ids.SENTINEL.fullmatch(piece)
+        i
+        for i, piece in enumerate(pieces)
+        if token_ids.SENTINEL.fullmatch(piece)
     )
 
   @functools.cached_property
   def unknown_ids(self):
-    """The ids of characters that the model lacks, see `unknown`."""
+    """The ids of characters that the model lacks, see `token_ids`."""
     ids = list(range(self.size))
     pieces = dict(zip(self._processor.id_to_piece(ids), ids))
-    return unknown.find_ids(pieces, UNK_ID)
+    return token_ids.find_unknown(pieces, token_ids.UNK_ID)
 
   def encode(self, text):
     """Returns the ids of a text as a list, without an end mark."""
@@ -113,7 +109,7 @@ class SentencePieceVocabulary:
         ids.append(self._newline_id)
         ends.append(start)
       proto = self._processor.encode(line, out_type='serialized_proto')
-      line_ids, line_ends = sentencepiece_file.ids_and_ends(proto)
+      line_ids, line_ends = ids_and_ends(proto)
       ids += line_ids
       if not line.isascii():
         data = np.frombuffer(line.encode(), np.uint8)
@@ -132,12 +128,12 @@ class SentencePieceVocabulary:
     """
     lines, skipped = [[]], () if keep_sentinels else self.sentinel_ids
     for i in map(int, ids):
-      if i == EOS_ID:
+      if i == token_ids.EOS_ID:
         break
       if i == self._newline_id:
         lines.append([])
-      elif i != PAD_ID and i not in skipped:
-        lines[-1].append(i if 0 <= i < self.size else UNK_ID)
+      elif i != token_ids.PAD_ID and i not in skipped:
+        lines[-1].append(i if 0 <= i < self.size else token_ids.UNK_ID)
     return '\n'.join(self._processor.decode(line) for line in lines)
 
 
@@ -148,3 +144,59 @@ def _load_processor(model, path):
     return spm.SentencePieceProcessor(model_proto=model)
   except RuntimeError:
     raise InputError(f'{path}: not a SentencePiece model') from None
+
+
+def ids_and_ends(proto):
+  """Returns (ids, ends) of an encoded line; ends count bytes of the line.
+
+  The readers of the sentencepiece package differ between its releases, so the
+  protocol buffer is parsed here.
+
+  Args:
+    proto: a serialised SentencePieceText. Its repeated field 2 has the pieces,
+      each with its id in field 2 and its end in field 5.
+  """
+
+  def varint(at):
+    value = shift = 0
+    while proto[at] & 0x80:
+      value |= (proto[at] & 0x7F) << shift
+      at, shift = at + 1, shift + 7
+    return value | proto[at] << shift, at + 1
+
+  ids, ends, at = [], [], 0
+  while at < len(proto):
+    tag, at = varint(at)
+    kind = tag & 7
+    if kind == 5:  # the score, a float
+      at += 4
+      continue
+    value, at = varint(at)
+    if kind == 2 and tag >> 3 != 2:  # the line itself
+      at += value
+    elif kind == 2:
+      stop, field = at + value, {}
+      while at < stop:
+        tag, at = varint(at)
+        field[tag >> 3], at = varint(at)
+        if tag & 7 == 2:  # the piece, or its part of the line
+          at += field[tag >> 3]
+      ids.append(field.get(2, 0))
+      ends.append(field.get(5, 0))
+  return ids, ends
+
+
+def sentinel_pieces(extra_ids):
+  """Returns bytes that, appended to a model, add sentinels after its pieces.
+
+  A model is a protocol buffer with the pieces in its repeated field 1 (1:
+  piece, 2: score as a 32-bit float, 3: type, where 4 is user defined).
+  Appending bytes to a serialised message appends to its repeated fields. As in
+  SeqIO, a sentinel includes the space before it.
+  """
+  added = b''
+  for i in reversed(range(extra_ids)):
+    name = f'\u2581<extra_id_{i}>'.encode()
+    piece = b'\x0a' + bytes([len(name)]) + name + b'\x15\0\0\0\0\x18\x04'
+    added += b'\x0a' + bytes([len(piece)]) + piece
+  return added

@@ -1,7 +1,7 @@
 """Reads and checks the JSON files of Hugging Face's `tokenizers` library.
 
 A vocabulary is in tokenizer.json, or in vocab.json and merges.txt (byte-level
-BPE only; bpe.py makes a tokenizer.json of them). The names of the marks come
+BPE only; `make_spec` makes a tokenizer.json of them). The names of the marks come
 from special_tokens_map.json and tokenizer_config.json, else their ids come from
 config.json, else they are '<s>', '<pad>', '</s>' and '<unk>'. tokenizer.json
 determines the marks at the ends of a text; without it they are BART's '<s>' and
@@ -11,6 +11,7 @@ determines the marks at the ends of a text; without it they are BART's '<s>' and
 import json
 import os
 
+from locost_jax import untrusted
 from locost_jax.errors import InputError
 
 TOKENIZER, VOCAB, MERGES = 'tokenizer.json', 'vocab.json', 'merges.txt'
@@ -19,23 +20,17 @@ ADDED = 'added_tokens.json'
 FILES = (TOKENIZER, VOCAB, MERGES, *NAMES, ADDED)
 _MARKS = dict(bos='<s>', pad='<pad>', eos='</s>', unk='<unk>')
 IDS = *_MARKS, 'start'
+# Default options of added tokens.
+_PLAIN = dict.fromkeys(
+    ('single_word', 'lstrip', 'rstrip', 'normalized', 'special'), False
+)
 
 
 def read_object(files, name, where):
-  """Reads the JSON object of a file.
-
-  Returns:
-    dict; {} if there is no such file.
-  """
+  """Returns the JSON object of a file; {} if there is no such file."""
   if name not in files:
     return {}
-  try:
-    found = json.loads(files[name])
-    if isinstance(found, dict):
-      return found
-  except (ValueError, RecursionError):
-    pass
-  raise InputError(f'{os.path.join(where, name)}: not a JSON object')
+  return untrusted.parse_object(files[name], os.path.join(where, name), None)
 
 
 def token_text(token, default):
@@ -163,3 +158,81 @@ def find_ids(tokenizer, is_bpe, named, config, path):
   start = config.get('decoder_start_token_id')
   ids['start'] = start if start is not None else ids['eos' if is_bpe else 'pad']
   return ids
+
+
+def make_spec(files, named, where):
+  """Makes a tokenizer.json of byte-level BPE from vocab.json and merges.txt.
+
+  Args:
+    named: tokenizer_config.json and special_tokens_map.json, merged.
+  """
+  vocab = read_object(files, VOCAB, where)
+  path = os.path.join(where, MERGES)
+  merges = _read_merges(files[MERGES], path)
+  added = _added_tokens(files, named, vocab, where)
+  byte_level = dict(
+      type='ByteLevel',
+      trim_offsets=False,
+      use_regex=True,
+      add_prefix_space=named.get('add_prefix_space') is True,
+  )
+  return dict(
+      version='1.0',
+      normalizer=None,
+      pre_tokenizer=byte_level,
+      post_processor=None,
+      decoder=byte_level,
+      added_tokens=sorted(added, key=lambda token: str(token['id']).zfill(20)),
+      model=dict(type='BPE', vocab=vocab, merges=merges),
+  )
+
+
+def _read_merges(data, path):
+  """Returns the pairs of tokens in merges.txt, in order."""
+  try:
+    lines = data.decode().split('\n')
+  except UnicodeDecodeError:
+    raise InputError(f'{path}: not UTF-8') from None
+  merges = []
+  for number, line in enumerate(lines, start=1):
+    line = line.rstrip('\r')
+    if not line or (number == 1 and line.startswith('#version')):
+      continue
+    pair = line.split(' ')
+    if len(pair) != 2 or not all(pair):
+      raise InputError(
+          f'{path}:{number}: expected two tokens and a space '
+          f'between them, got {line[:40]!r}'
+      )
+    merges.append(pair)
+  return merges
+
+
+def _added_tokens(files, named, vocab, where):
+  """Returns the added tokens as dicts; they are found before words are cut.
+
+  They are the mask and the tokens of added_tokens.json and
+  tokenizer_config.json. The options in tokenizer_config.json take precedence.
+  """
+  mask = token_text(named.get('mask_token'), '<mask>')
+  ids = {mask: vocab[mask]} if mask in vocab else {}
+  ids.update(read_object(files, ADDED, where))
+  added = {
+      content: dict(id=i, content=content, lstrip=content == mask)
+      for content, i in ids.items()
+  }
+  more = named.get('added_tokens_decoder') or {}
+  for i, token in more.items() if isinstance(more, dict) else ():
+    content = token_text(token, None)
+    if not i.isdecimal() or content is None:
+      raise InputError(
+          f'{os.path.join(where, NAMES[1])}: '
+          f'added_tokens_decoder: {i!r} is no id of a token'
+      )
+    flags = {
+        key: token[key] is True
+        for key in ('lstrip', 'rstrip', 'single_word', 'normalized')
+        if key in token
+    }
+    added[content] = dict(id=int(i), content=content, **flags)
+  return [{**_PLAIN, **token} for token in added.values()]

@@ -21,10 +21,8 @@ import os
 
 from locost_jax import untrusted
 from locost_jax.errors import InputError
-from locost_jax.vocabularies import bpe
-from locost_jax.vocabularies import t5_ids
+from locost_jax.vocabularies import token_ids
 from locost_jax.vocabularies import tokenizer_json
-from locost_jax.vocabularies import unknown
 from locost_jax.vocabularies.tokenizer_json import MERGES
 from locost_jax.vocabularies.tokenizer_json import TOKENIZER
 from locost_jax.vocabularies.tokenizer_json import VOCAB
@@ -56,7 +54,7 @@ class TokenizerVocabulary:
     spec = (
         tokenizer_json.read_object(files, TOKENIZER, where)
         if source == TOKENIZER
-        else bpe.make_spec(files, named, where)
+        else tokenizer_json.make_spec(files, named, where)
     )
     is_bpe = tokenizer_json.is_byte_level(spec, path)
     # No truncation, padding or random BPE dropout here.
@@ -89,7 +87,7 @@ class TokenizerVocabulary:
     self._tokenizer.encode_special_tokens = True
     self._known = frozenset(known.values())
     self.sentinel_ids = frozenset(
-        i for piece, i in known.items() if t5_ids.SENTINEL.fullmatch(piece)
+        i for piece, i in known.items() if token_ids.SENTINEL.fullmatch(piece)
     )
     self.extra_ids = len(self.sentinel_ids)
     self.fingerprint = hashlib.sha256(
@@ -102,21 +100,16 @@ class TokenizerVocabulary:
 
   @functools.cached_property
   def unknown_ids(self):
-    """The ids of characters that the vocabulary lacks, see `unknown`."""
+    """The ids of characters that the vocabulary lacks, see `token_ids`."""
     pieces = self._reader.get_vocab(True)
-    return unknown.find_ids(pieces, self.unk_id, self._is_byte_level)
+    return token_ids.find_unknown(pieces, self.unk_id, self._is_byte_level)
 
   def encode(self, text):
     """Returns the ids of a text as a list, without marks at its ends."""
     return self._encode(text).ids
 
   def encode_with_ends(self, text):
-    """Returns the ids of `encode(text)` and where each token ends.
-
-    Returns:
-      (ids, ends), lists of equal length: tokens 0 to i are in the first ends[i]
-      characters of `text`.
-    """
+    """Returns the ids of `encode(text)` and where each token ends."""
     encoded = self._encode(text)
     ends, last = [], 0
     for _, end in encoded.offsets:

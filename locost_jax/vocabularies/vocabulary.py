@@ -9,7 +9,7 @@ All vocabularies have the same interface:
   keep_sentinels, the text has their names);
 - `bos_id` (begins every text; None: no mark), `pad_id`, `eos_id`, `unk_id`,
   `start_id` (the first token that a decoder reads);
-- `unknown_ids` (of characters that the vocabulary lacks, see unknown.py);
+- `unknown_ids` (of characters that the vocabulary lacks, see token_ids.py);
 - `sentinel_ids`, `extra_ids` (number of sentinels), `size` (sentinels included), `fingerprint`.
 
 The kinds:
@@ -29,7 +29,7 @@ from locost_jax.config import kinds
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_vocabulary
-from locost_jax.vocabularies import t5_ids
+from locost_jax.vocabularies import token_ids
 from locost_jax.vocabularies import tokenizer_json
 from locost_jax.vocabularies import tokenizer_vocabulary
 
@@ -42,10 +42,10 @@ _INFO_KINDS = {
 }
 
 
-def surround(vocabulary, ids):
+def surround(vocabulary, tokens):
   """Adds the marks that a model reads or writes: bos, if any, and eos."""
   front = [] if vocabulary.bos_id is None else [vocabulary.bos_id]
-  return front + ids + [vocabulary.eos_id]
+  return front + tokens + [vocabulary.eos_id]
 
 
 def is_in(directory):
@@ -89,7 +89,7 @@ def load_vocabulary(path):
   has_model = os.path.exists(os.path.join(path, MODEL_FILE))
   info = {
       'kind': 'sentencepiece' if has_model else 'tokenizer',
-      'extra_ids': t5_ids.EXTRA_IDS,
+      'extra_ids': token_ids.EXTRA_IDS,
       'ids': None,
   }
   info.update(_read_info(os.path.join(path, INFO_FILE)))

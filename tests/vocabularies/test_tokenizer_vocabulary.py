@@ -360,8 +360,8 @@ def bad_files(trained):
   other_ends = dict(trained['post_processor'], sep=['<pad>', 1])
   start, odd = dict(decoder_start_token_id=9999), {'x': 'y'}
   return [
-      ('not a JSON object', dict(tokenizer__json='{"model"')),
-      ('not a JSON object', dict(tokenizer__json='[' * 100_000)),
+      ('not JSON', dict(tokenizer__json='{"model"')),
+      ('not JSON', dict(tokenizer__json='[' * 100_000)),
       ('not a JSON object', dict(tokenizer__json=[])),
       ('a None model', dict(tokenizer__json={})),
       ('a WordPiece model', model(type='WordPiece')),

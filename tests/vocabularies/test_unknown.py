@@ -8,7 +8,7 @@ import sentencepiece as spm
 import locost_jax
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_vocabulary
-from locost_jax.vocabularies import unknown
+from locost_jax.vocabularies import token_ids
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests import bart_files
 
@@ -20,7 +20,7 @@ JAPANESE = '\u6628\u65e5\u96e8\u304c\u964d\u308a\u307e\u3057\u305f\u3002' * 9
 
 
 def share(vocabulary, text):
-  return unknown.share(vocabulary, vocabulary.encode(text))
+  return token_ids.unknown_share(vocabulary, vocabulary.encode(text))
 
 
 def test_sentencepiece_has_unk():

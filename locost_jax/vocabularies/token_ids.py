@@ -1,12 +1,14 @@
-"""Tokens that stand for characters which a vocabulary does not have.
+"""Ids with a meaning: T5's marks and sentinels, and unknown characters."""
 
-These are unk and, where characters fall back to bytes, single bytes of
-characters that are not ASCII.
-"""
-
+import hashlib
 import re
 
 import numpy as np
+
+PAD_ID, EOS_ID, UNK_ID = 0, 1, 2
+EXTRA_IDS = 100  # sentinels; '<extra_id_0>' is the last id
+# The name of a sentinel, with or without SentencePiece's mark of a space.
+SENTINEL = re.compile(r'\u2581?<extra_id_\d+>')
 
 _BYTE = re.compile(r'<0x[89A-F][0-9A-F]>')
 # Byte-level BPE (GPT-2) writes a printable byte as the character of the same
@@ -14,8 +16,20 @@ _BYTE = re.compile(r'<0x[89A-F][0-9A-F]>')
 _ASCII_LETTERS = range(256, 290)
 
 
-def find_ids(pieces, unk_id, is_byte_level=False):
-  """Returns the ids of unknown characters: an int array.
+def fingerprint(model, extra_ids):
+  """Returns a hash that distinguishes vocabularies.
+
+  Args:
+    model: bytes that stand for the vocabulary without its sentinels.
+  """
+  return hashlib.sha256(b'%d:' % extra_ids + model).hexdigest()
+
+
+def find_unknown(pieces, unk_id, is_byte_level=False):
+  """Returns the ids that stand for characters a vocabulary lacks: an int array.
+
+  These are unk and, where characters fall back to bytes, single bytes of
+  characters that are not ASCII.
 
   Args:
     pieces: {piece: id}.
@@ -32,7 +46,7 @@ def _is_byte_letter(piece):
   return ord(piece) >= 0xA1 and ord(piece) not in _ASCII_LETTERS
 
 
-def share(vocabulary, ids):
+def unknown_share(vocabulary, ids):
   """Returns the share of ids that stand for unknown characters, 0 to 1."""
   ids = np.asarray(ids)
   if not ids.size:
