@@ -58,11 +58,16 @@ DATA = {
     'references_field': Key(
         '', "the field with a list of references; '': `references`"
     ),
-    'text_unit': Key('file', ".txt: a row is a 'file', 'paragraph' or 'line'"),
+    'text_unit': Key(
+        'file',
+        ".txt: a row is a 'file', 'paragraph' or 'line'",
+        kinds.choice('file', 'paragraph', 'line'),
+    ),
     'targets_start': Key(
         'start_id',
         "the first token that the decoder reads: the vocabulary's "
         "'start_id', or 'bos' (<s>)",
+        kinds.choice('start_id', 'bos'),
     ),
     'vocabulary': Key(
         'train',
@@ -115,6 +120,9 @@ DATA = {
         '',
         "how to split documents. PageSum: 'spatial', 'discourse' or "
         "'document' pages; SimCAS: 'chunks' or 'sentence_chunks'; '': not",
+        kinds.choice(
+            '', 'spatial', 'discourse', 'document', 'chunks', 'sentence_chunks'
+        ),
     ),
     'num_pages': Key(7, 'maximum number of pages of a document', _MILLION),
     'page_length': Key(
@@ -124,7 +132,9 @@ DATA = {
     ),
     'empty_page': Key('.', "text of a page that has none; '': mask the page"),
     'query_in': Key(
-        '', "the query begins 'every' page ('') or only the 'first'"
+        '',
+        "the query begins 'every' page ('') or only the 'first'",
+        kinds.choice('', 'every', 'first'),
     ),
     'document_length': Key(
         0,

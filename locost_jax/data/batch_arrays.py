@@ -23,8 +23,6 @@ empty rows that fill up a batch have zero weights.
 
 import numpy as np
 
-TARGETS_START = ('start_id', 'bos')
-
 
 def make_batch(rows, size, shape, vocabulary, targets_start='start_id'):
   """Pads records into a batch.
@@ -32,8 +30,8 @@ def make_batch(rows, size, shape, vocabulary, targets_start='start_id'):
   Args:
     size: B, at least the number of records.
     shape: (L, T), or (P, L, T) for pages.
-    targets_start: one of TARGETS_START; 'bos' needs records whose targets begin
-      with the vocabulary's bos.
+    targets_start: 'start_id', or 'bos' for records whose targets begin with the
+      vocabulary's bos.
   """
   *inputs_shape, target_length = shape
   inputs = np.full((size, *inputs_shape), vocabulary.pad_id, np.int32)

@@ -33,7 +33,6 @@ from locost_jax.errors import InputError
 LOCALITIES = ('spatial', 'discourse', 'document')
 CHUNKS = ('chunks', 'sentence_chunks')
 FORMS = LOCALITIES + CHUNKS
-QUERY_IN = ('every', 'first')
 # The field of a row that a form reads instead of `document`.
 FIELDS = {'discourse': 'sections', 'document': 'documents'}
 # A row without text, as JSON.
@@ -41,7 +40,7 @@ NOTHING = '{"query": "", "document": "", "sections": [], "documents": []}'
 
 
 def query_in(data):
-  """Returns which pages begin with the query: one of QUERY_IN."""
+  """Returns which pages begin with the query: 'every' or 'first'."""
   return data.query_in or ('every' if data.pages else 'first')
 
 

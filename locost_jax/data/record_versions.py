@@ -16,12 +16,8 @@ VERSIONS = dict(
 )
 
 RECORDS = ('text', 'gsg', 'pages', 'preprocessors')  # for every corpus
-# Older caches have a SHA-256 of the modules' bytes instead. If all versions are
-# 1, this hash is used, so that those caches stay valid.
-_HASH = '67409bec45b20f6ca703733bda4d1fe56818ab4a9cdf87ad5392c8011c447b20'
 
 
 def key():
   """Returns the part of a cache's key that stands for the code."""
-  versions = {module: VERSIONS[module] for module in RECORDS}
-  return _HASH if set(versions.values()) == {1} else versions
+  return {module: VERSIONS[module] for module in RECORDS}

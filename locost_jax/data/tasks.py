@@ -16,14 +16,11 @@ import sys
 import tempfile
 
 from locost_jax.config import schema
-from locost_jax.data import batch_arrays
 from locost_jax.data import corpora
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import corpus_rows
 from locost_jax.data import file_formats
-from locost_jax.data import pages
 from locost_jax.data import span_corruption
-from locost_jax.errors import check_choice
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import sentencepiece_training
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
@@ -73,12 +70,6 @@ def check(config):
   if data.task:
     corpus_lib.check_name(data.task)  # also where files replace it
   _check_pages(data)
-  check_choice('config.data.text_unit', data.text_unit, file_formats.UNITS)
-  if data.targets_start not in batch_arrays.TARGETS_START:
-    raise InputError(
-        f'config.data.targets_start={data.targets_start!r} must be one of '
-        f'{", ".join(batch_arrays.TARGETS_START)}'
-    )
   masks, spans = set(), None
   for member in members(config).values():
     found = corpus_lib.corpus(member)
@@ -109,21 +100,13 @@ def check(config):
 
 
 def _check_pages(data):
-  """Raises an InputError if the settings of pages are invalid."""
-  for key, choices in (('pages', pages.FORMS), ('query_in', pages.QUERY_IN)):
-    if data[key] and data[key] not in choices:
-      raise InputError(
-          f"config.data.{key}={data[key]!r} must be '' or one of "
-          f'{", ".join(choices)}'
-      )
+  """Raises an InputError if the settings of pages contradict each other."""
   if data.query_in == 'every' and not data.pages:
     raise InputError(
         "config.data.query_in='every': a document of one sequence has no "
         "pages; expected '' or 'first', or config.data.pages"
     )
-  if data.document_length < 0 or (
-      data.document_length and data.pages != 'spatial'
-  ):
+  if data.document_length and data.pages != 'spatial':
     raise InputError(
         f'config.data.document_length={data.document_length}: expected 0, or '
         "with config.data.pages='spatial' the tokens kept of a document"

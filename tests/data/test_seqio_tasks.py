@@ -139,14 +139,6 @@ def test_importing_registers_all_and_touches_no_data(
   assert asked
 
 
-def test_its_settings_are_the_defaults(load):
-  module = load()
-  theirs, ours = default.get_config(), module.DEFAULTS
-  for key, value in ours.data.items():
-    assert value == theirs.data[key], key
-  assert ours.gsg is None is theirs.gsg
-
-
 @pytest.mark.parametrize('task', ['c4_gsg', 'arxiv', 'booksum_chapter'])
 def test_examples_equal_those_of_the_trainer(load, mock, task):
   load().register(config=make_config())
