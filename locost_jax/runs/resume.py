@@ -10,7 +10,6 @@ import re
 
 from locost_jax import models
 from locost_jax.data import corpus
-from locost_jax.data import span_corruption
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import hub
 from locost_jax.training import optim
@@ -25,7 +24,7 @@ _FREE = re.compile(
     r'|train\.\w+_every'
 )
 
-_MAY_BE_NONE = 'gsg', 'span_corruption'
+_MAY_BE_NONE = ('gsg',)
 # Keys of a model that matter only in training.
 _TRAINING_ONLY = re.compile(r'model\.(\w+_)?dropout_rate')
 
@@ -184,6 +183,7 @@ def list_differences(stored, config, keys='.*', free=_FREE):
       and re.fullmatch(keys, key)
       and not free.fullmatch(key)
       and old.get(key, missing) != new.get(key, missing)
+      and (key, old.get(key)) != ('span_corruption', None)  # a former section
   }
 
 
@@ -202,12 +202,7 @@ def default_values(model):
 
   defaults = phases_lib.to_dict(default.get_config())
   defaults['model'] = models.default_keys(model)
-  return {
-      **defaults,
-      'gsg': corpus.GSG,
-      'span_corruption': span_corruption.DEFAULTS,
-      'phases': [],
-  }
+  return {**defaults, 'gsg': corpus.GSG, 'phases': []}
 
 
 def _fill(config, defaults):
