@@ -17,6 +17,7 @@ from locost_jax.data import gsg
 from locost_jax.data import pages
 from locost_jax.data import record_versions
 from locost_jax.data import sources
+from locost_jax.data import span_corruption
 from locost_jax.data import text as text_lib
 from locost_jax.vocabularies import byte_vocabulary
 from tests.data.rows import tokenise
@@ -71,6 +72,19 @@ def _gsg():
           for mask in ('', '<extra_id_0>')
       ],
   )
+
+
+def _span_corruption():
+  ids = list(range(100, 300))
+  data = default.get_config().data
+  data.max_input_length, data.max_target_length = 90, 30
+  settings = span_corruption.settings(dict(share=0.7))
+  make = span_corruption.maker(Marked(), data, settings)
+  made = {name: make(ids, name) for name in 'abcdefgh'}
+  return {
+      name: sides and [side.tolist() for side in sides]
+      for name, sides in made.items()
+  }
 
 
 def _pages():
@@ -145,6 +159,7 @@ OUTPUTS = dict(
     pages=_pages,
     preprocessors=_preprocessors,
     sources=_sources,
+    span_corruption=_span_corruption,
 )
 
 

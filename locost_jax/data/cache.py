@@ -217,6 +217,7 @@ def locate(config, found, vocabulary, split, directory):
               split=split,
               gsg=found.gsg,
               **_words_key(found),
+              **_span_key(found.span_corruption),
               corpus=found.made_of(split),
               limit=_limit(config, found, split),
               vocabulary=vocabulary.fingerprint,
@@ -246,6 +247,14 @@ def _words_key(found):
   rows = itertools.islice(found.read(split, shards[0]), _SAMPLE)
   is_latin = all(words.is_latin([row['text']]) for row in rows)
   return {} if is_latin else dict(gsg_words='any script')
+
+
+def _span_key(settings):
+  """Returns the part of a cache's key that stands for span corruption."""
+  if settings is None:  # caches without it, older ones too, stay valid
+    return {}
+  version = record_versions.VERSIONS['span_corruption']
+  return dict(span_corruption=dict(settings, code=version))
 
 
 def _pages_key(data):

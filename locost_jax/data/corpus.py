@@ -24,6 +24,7 @@ from locost_jax.data import own_files
 from locost_jax.data import prepared_corpora
 from locost_jax.data import record_versions
 from locost_jax.data import sources
+from locost_jax.data import span_corruption
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
 
@@ -71,6 +72,13 @@ def corpus(config):
     InputError: neither task nor files; an unknown task; a glob without a match;
       config.gsg for a task that summarises; data that does not exist.
   """
+  found = _find(config)
+  spans = span_settings(config, found.gsg is not None, found.name)
+  return found._replace(span_corruption=spans)
+
+
+def _find(config):
+  """Returns the Corpus without settings of span corruption."""
   task = config.data.task
   if has_files(config):
     makes_gaps = config.gsg is not None or is_gsg(task)
@@ -123,6 +131,19 @@ def settings_of(config, task):
         'expected config.gsg=None'
     )
   return None
+
+
+def span_settings(config, has_gap_sentences, task):
+  """Returns the settings of a task's span corruption; None: there is none."""
+  given = config.get('span_corruption')
+  if given is None:
+    return None
+  if not has_gap_sentences:
+    raise InputError(
+        f'config.span_corruption is set, but the task {task} summarises: '
+        'expected config.span_corruption=None'
+    )
+  return span_corruption.settings(dict(given))
 
 
 def _built_in(config, task, settings):

@@ -35,6 +35,8 @@ class Corpus(NamedTuple):
   sizes: dict = {}  # split -> expected number of rows
   count: Callable = lambda split: None  # actual number of rows; None: unknown
   has_files: bool = False  # whether the shards are local files
+  # Settings of span corruption; None: no document is corrupted.
+  span_corruption: dict | None = None
 
   @property
   def fields(self):

@@ -29,6 +29,7 @@ from locost_jax.command_line.progress import Line
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import gsg
 from locost_jax.data import pages
+from locost_jax.data import span_corruption
 from locost_jax.data import tasks
 from locost_jax.vocabularies.vocabulary import surround
 
@@ -122,6 +123,9 @@ class _Measured(NamedTuple):
 def _measure(task, found, split, vocabulary, data, max_documents, line):
   """Reads and measures the rows of a split; see `inspect`."""
   lengths, unusable, hashes, examples = [], 0, set(), []
+  corrupt, spans = None, found.span_corruption
+  if spans is not None:
+    corrupt = span_corruption.maker(vocabulary, data, spans)
   shards = found.splits[split]
   rows = (row for shard in shards for row in found.read(split, shard))
   for number, row in enumerate(rows):
@@ -129,6 +133,13 @@ def _measure(task, found, split, vocabulary, data, max_documents, line):
       break
     line.show([f'{task} {split}: {number} documents'])
     made = example(row, found.gsg)
+    if made is not None and corrupt is not None:
+      sides = corrupt(vocabulary.encode(row['text']), row['id'])
+      made = (
+          made
+          if sides is None
+          else tuple(vocabulary.decode(side, True) for side in sides)
+      )
     if made is None:
       unusable += 1
       continue

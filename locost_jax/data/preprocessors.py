@@ -2,7 +2,8 @@
 
 The steps of a document, of which those in brackets are optional:
 
-  [gap_sentences] -> [paginate] -> tokenise -> [prepend bos] -> trim -> append eos
+  [gap_sentences] -> [paginate] -> tokenise -> [corrupt_spans] -> [prepend bos]
+  -> trim -> append eos
 
 SeqIO itself tokenises, trims and appends eos: `append_eos_after_trim` keeps
 max - 1 ids and appends eos, so the end mark is never cut. Sentence splitting,
@@ -52,6 +53,7 @@ with _quiet():
 from locost_jax.data import corpus_rows
 from locost_jax.data import gsg
 from locost_jax.data import pages
+from locost_jax.data import span_corruption
 from locost_jax.errors import InputError
 
 try:
@@ -136,10 +138,11 @@ def make_task(found, data, vocabulary, on_skip=None, block=None, counts=False):
         read=lambda split, shard: iter(block),
     )
   source = RowSource(found.name, lambda: found, on_skip=on_skip)
-  return task_of(source, found.gsg, data, vocabulary, counts)
+  objective = found.gsg, found.span_corruption
+  return task_of(source, objective, data, vocabulary, counts)
 
 
-def task_of(source, gaps, data, vocabulary, counts=False):
+def task_of(source, objective, data, vocabulary, counts=False):
   """Makes the seqio.Task of a corpus, which is not registered.
 
   Its examples have id, inputs and targets (int32, with the vocabulary's marks
@@ -150,14 +153,15 @@ def task_of(source, gaps, data, vocabulary, counts=False):
 
   Args:
     source: a RowSource.
-    gaps: keyword arguments of `gsg.gap_sentences`; None: summarising.
+    objective: (keyword arguments of `gsg.gap_sentences`; None: summarising,
+      `span_corruption.settings`; None: no span corruption).
     counts: whether examples get the counts of `count_tokens`.
   """
-  steps, sides = [], ('inputs', 'targets')
+  (gaps, spans), steps, sides = objective, [], ('inputs', 'targets')
   feature = seqio.Feature(Vocabulary(vocabulary), add_eos=True)
   features = dict(inputs=feature, targets=feature)
   if gaps is not None:
-    steps.append(lambda rows: gap_sentences(rows, gaps, source.on_skip))
+    steps.append(lambda rows: gap_sentences(rows, gaps, source.on_skip, spans))
   if data.pages:  # inputs are then tokens with marks
     steps.append(lambda rows: paginate(rows, data, vocabulary, source))
     features['inputs'] = seqio.Feature(
@@ -165,6 +169,8 @@ def task_of(source, gaps, data, vocabulary, counts=False):
     )
     sides = ('targets',)
   steps.append(seqio.preprocessors.tokenize)
+  if spans is not None:
+    steps.append(lambda rows: corrupt_spans(rows, vocabulary, data, spans))
   if vocabulary.bos_id is not None:
     steps.append(lambda rows: prepend(rows, vocabulary.bos_id, sides))
   if counts:
@@ -296,12 +302,14 @@ def read_tfds(name, split, tfds_dir='', shard=None):
     }
 
 
-def gap_sentences(dataset, settings, on_skip=None):
+def gap_sentences(dataset, settings, on_skip=None, spans=None):
   """Makes gap-sentence pairs of documents (LOCOST, equation 4; data/gsg.py).
 
   Args:
     dataset: tf.data.Dataset of dicts with the strings id and text.
     on_skip: called with the id of every document that is too short.
+    spans: see `span_corruption.settings`. Documents drawn for span corruption
+      keep their whole text as inputs, for `corrupt_spans`. None: none is drawn.
 
   Returns:
     A dataset of dicts with the strings id, inputs and targets.
@@ -314,7 +322,10 @@ def gap_sentences(dataset, settings, on_skip=None):
       if on_skip:
         on_skip(name)
       return b'', b''
-    return tuple(side.encode() for side in made)
+    source, target = made
+    if spans and span_corruption.is_drawn(name, spans['share'], spans['seed']):
+      source = text
+    return source.encode(), target.encode()
 
   def split(row):
     inputs, targets = tf.numpy_function(
@@ -329,6 +340,44 @@ def gap_sentences(dataset, settings, on_skip=None):
   return _map(dataset, split).filter(
       lambda row: tf.strings.length(row['targets']) > 0
   )
+
+
+def corrupt_spans(dataset, vocabulary, data, spans):
+  """Replaces the examples of documents drawn for span corruption.
+
+  Args:
+    dataset: of dicts with id, and with inputs and targets as ids without marks.
+
+  Returns:
+    The dataset with inputs and targets of data/span_corruption.py for these
+    documents.
+  """
+  make = span_corruption.maker(vocabulary, data, spans)
+  keys = 'inputs', 'targets'
+
+  def corrupt(name, *row):
+    """Returns ids and texts of both sides, corrupted if the row is drawn."""
+    made = make(row[0], _text(name))
+    if made is None:
+      return row
+    texts = (vocabulary.decode(side, keep_sentinels=True) for side in made)
+    return *made, *(text.encode() for text in texts)
+
+  def replace(row):
+    names = *keys, *(f'{key}_pretokenized' for key in keys)
+    made = tf.numpy_function(
+        corrupt,
+        [row['id'], *(row[name] for name in names)],
+        [row[name].dtype for name in names],
+        stateful=False,
+    )
+    shaped = zip(names, made)
+    return {
+        **row,
+        **{name: tf.ensure_shape(x, row[name].shape) for name, x in shaped},
+    }
+
+  return _map(dataset, replace)
 
 
 def prepend(dataset, bos_id, keys):

@@ -11,6 +11,7 @@ VERSIONS = dict(
     pages=1,
     preprocessors=1,
     sources=1,  # for the built-in corpus
+    span_corruption=1,
     text=2,  # et al. (see Fig. 3) is one sentence
 )
 

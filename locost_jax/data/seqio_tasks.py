@@ -29,7 +29,9 @@ from locost_jax.vocabularies import vocabulary as vocabulary_lib
 seqio = preprocessors.seqio  # imported there, quietly
 
 # The keys that are read.
-DEFAULTS = ConfigDict(dict(data=schema.defaults('data'), gsg=None))
+DEFAULTS = ConfigDict(
+    dict(data=schema.defaults('data'), gsg=None, span_corruption=None)
+)
 
 _registered = {}  # name -> our seqio.Task or seqio.Mixture
 _made_of = None  # (name of the vocabulary, its fingerprint, the config)
@@ -44,8 +46,8 @@ def register(vocabulary='byte', config=None):
 
   Args:
     vocabulary: a path (T5's or BART's files, or what a run saved), or 'byte'.
-    config: a run's config; its data (without task and files) and gsg are read.
-      None: the defaults.
+    config: a run's config; its data (without task and files), gsg and
+      span_corruption are read. None: the defaults.
 
   Raises:
     InputError: the vocabulary does not exist; another library has registered
@@ -117,14 +119,17 @@ def _make_task(config, name, vocabulary):
   if corpus_lib.is_gsg(name):
     data.pages = ''  # gap sentences are not cut into pages
   else:
-    config.gsg = None
+    config.gsg = config.span_corruption = None
+  objective = (
+      corpus_lib.settings_of(config, name),
+      corpus_lib.span_settings(config, corpus_lib.is_gsg(name), name),
+  )
   source = preprocessors.RowSource(
       name,
       functools.partial(corpus_lib.corpus, config),
       functools.partial(tasks.check_size, config),
   )
-  gaps = corpus_lib.settings_of(config, name)
-  return preprocessors.task_of(source, gaps, data, vocabulary)
+  return preprocessors.task_of(source, objective, data, vocabulary)
 
 
 def _rate(data, task):

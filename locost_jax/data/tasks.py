@@ -20,6 +20,7 @@ from locost_jax.data import corpora
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import corpus_rows
 from locost_jax.data import file_formats
+from locost_jax.data import span_corruption
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import sentencepiece_training
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
@@ -69,10 +70,11 @@ def check(config):
   if data.task:
     corpus_lib.check_name(data.task)  # also where files replace it
   _check_pages(data)
-  masks = set()
+  masks, spans = set(), None
   for member in members(config).values():
     found = corpus_lib.corpus(member)
     masks |= {found.gsg['mask']} if found.gsg else set()
+    spans = spans or found.span_corruption
     if data.pages and found.gsg is not None:
       raise InputError(
           f'config.data.pages={data.pages!r}: gap sentences are '
@@ -91,7 +93,10 @@ def check(config):
           "directory of any T5 release), BART's tokenizer directory, 'byte', "
           "or 'train' to make one from the training text"
       )
-    _check_tokens(data, masks, vocabulary_lib.load_vocabulary(data.vocabulary))
+    vocabulary = vocabulary_lib.load_vocabulary(data.vocabulary)
+    _check_tokens(data, masks, vocabulary)
+    if spans is not None:
+      span_corruption.maker(vocabulary, data, spans)
 
 
 def _check_pages(data):

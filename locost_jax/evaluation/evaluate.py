@@ -5,6 +5,7 @@ config.decode, and only if a metric needs them. `baselines.py` gives the numbers
 to compare with.
 """
 
+import dataclasses
 import functools
 from typing import Any, NamedTuple
 
@@ -39,6 +40,11 @@ def check(config):
 def settings_of(config):
   """Returns the checked `decode_settings.Settings` of a run's config."""
   return decode_settings.of_run(config)
+
+
+def _writes_sentinels(config):
+  """Whether the targets have sentinels: with span corruption."""
+  return config.get('span_corruption') is not None
 
 
 class Evaluated(NamedTuple):
@@ -118,7 +124,8 @@ def measure(what, params, batches, metrics=None, generated=None):
         )
         with compiling.describe(shape):
           tokens = generated.get(i, write) if generated else write()
-        rows += _rows(batch, info, tokens, vocabulary, common)
+        keep = _writes_sentinels(config)
+        rows += _rows(batch, info, tokens, vocabulary, common, keep)
   measured = metric_lib.means(parts)
   for entry in of_model:
     if entry.derive is not None:
@@ -200,14 +207,14 @@ def score_by_length(rows, names, protocol=protocols.AUTO):
   ]
 
 
-def _rows(batch, info, tokens, vocabulary, common):
+def _rows(batch, info, tokens, vocabulary, common, keep_sentinels):
   """Returns a row for each document, see `measure`, with its contents."""
   rows = []
   for i, (name, reference) in enumerate(zip(info['id'], info['reference'])):
     kept = batch['encoder_input_tokens'][i] != vocabulary.pad_id
     row = dict(
         id=name,
-        prediction=vocabulary.decode(tokens[i]),
+        prediction=vocabulary.decode(tokens[i], keep_sentinels),
         reference=reference,
         tokens_kept=int(kept.sum()),
     )
@@ -225,6 +232,8 @@ def _generate(model, params, batch, real, vocabulary, config, mesh):
   # Padding rows would be decoded to max_length, so they copy the first row.
   inputs[real:] = inputs[:1]
   settings = decode_settings.with_ids(settings_of(config), vocabulary)
+  if _writes_sentinels(config):
+    settings = dataclasses.replace(settings, banned_ids=())
   rows = {'encoder_input_tokens': inputs}
   if decode_settings.method_of(settings) == 'sample':
     rows['seeds'] = generate.document_seeds(

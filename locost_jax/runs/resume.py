@@ -10,6 +10,7 @@ import re
 
 from locost_jax import models
 from locost_jax.data import corpus
+from locost_jax.data import span_corruption
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import hub
 from locost_jax.training import optim
@@ -24,7 +25,7 @@ _FREE = re.compile(
     r'|train\.\w+_every'
 )
 
-_MAY_BE_NONE = ('gsg',)
+_MAY_BE_NONE = 'gsg', 'span_corruption'
 # Keys of a model that matter only in training.
 _TRAINING_ONLY = re.compile(r'model\.(\w+_)?dropout_rate')
 
@@ -183,7 +184,6 @@ def list_differences(stored, config, keys='.*', free=_FREE):
       and re.fullmatch(keys, key)
       and not free.fullmatch(key)
       and old.get(key, missing) != new.get(key, missing)
-      and (key, old.get(key)) != ('span_corruption', None)  # a former section
   }
 
 
@@ -202,7 +202,12 @@ def default_values(model):
 
   defaults = phases_lib.to_dict(default.get_config())
   defaults['model'] = models.default_keys(model)
-  return {**defaults, 'gsg': corpus.GSG, 'phases': []}
+  return {
+      **defaults,
+      'gsg': corpus.GSG,
+      'span_corruption': span_corruption.DEFAULTS,
+      'phases': [],
+  }
 
 
 def _fill(config, defaults):

@@ -21,6 +21,7 @@ from locost_jax.config import schema
 from locost_jax.data import cache
 from locost_jax.data import corpus
 from locost_jax.data import inspect
+from locost_jax.data import span_corruption
 from locost_jax.errors import InputError
 from tests.runs import test_main
 
@@ -47,8 +48,9 @@ def test_every_config_key_is_in_the_table():
       for key, value in sections.items()
       if not hasattr(value, 'items') and not key.startswith('model.')
   }
-  keys -= {'gsg', 'phases'}
+  keys -= {'gsg', 'span_corruption', 'phases'}
   keys |= {f'gsg.{key}' for key in corpus.GSG}
+  keys |= {f'span_corruption.{key}' for key in span_corruption.DEFAULTS}
   known = set(keys_table.KEYS)
   of_table = {key for key in known if key.startswith('model.')}
   assert known - of_table == keys

@@ -110,24 +110,26 @@ def test_a_missing_key_has_its_default(tmp_path):
   }
 
 
-def test_another_objective_is_not_the_default():
+@pytest.mark.parametrize(
+    'section, given, default',
+    [
+        ('gsg', dict(ratio=0.2), dict(strategy='independent')),
+        ('span_corruption', dict(share=0.5), dict(density=0.15)),
+    ],
+)
+def test_another_objective_is_not_the_default(section, given, default):
   """Its values are, also those that a stored config lacks."""
   config = tiny_run.make_config()
   stored = phases_lib.to_dict(config)
-  # A run of a version that had T5's objective, without and with it.
-  assert not resume.list_differences(
-      {**stored, 'span_corruption': None}, config
-  )
-  former = {**stored, 'span_corruption': dict(share=0.5)}
-  assert list(resume.list_differences(former, config)) == [
-      'span_corruption.share'
-  ]
+  stored.pop('span_corruption')  # a run of a version without the key
+  assert resume.list_differences(stored, config) == {}
   with config.unlocked():
-    config.gsg = dict(ratio=0.2)
-  assert 'gsg.ratio' in resume.list_differences(stored, config)
+    config[section] = given
+  (key,) = given
+  assert f'{section}.{key}' in resume.list_differences(stored, config)
   stored = phases_lib.to_dict(config)
   with config.unlocked():
-    config.gsg = dict(strategy='independent')
+    config[section] = default
   assert resume.list_differences(stored, config) == {}
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from locost_jax import models
 from locost_jax.config import decode_settings
+from locost_jax.devices import sharding
+from locost_jax.evaluation import evaluate
 from locost_jax.summarizing import summarizer as summarizer_lib
 from locost_jax.vocabularies import byte_vocabulary
 from tests import tiny_run
@@ -46,6 +48,22 @@ def test_sentinels_are_never_written(summarizer, options):
   assert summarizer.summarize(TEXT, max_length=6, **options) == [text]
   forced = summarizer.generate(inputs, max_length=2, forced_first_token=300)
   assert forced[0, 0] == 300
+
+
+@pytest.mark.parametrize('corrupted', (False, True))
+def test_evaluation_writes_sentinels_if_the_targets_have_them(
+    summarizer, corrupted
+):
+  config = tiny_run.make_config()
+  if corrupted:
+    with config.unlocked():
+      config.span_corruption = dict(share=1.0)
+  batch = dict(encoder_input_tokens=np.array([summarizer.tokenize(TEXT)]))
+  mesh = sharding.make_mesh(config.mesh)
+  given = summarizer.model, summarizer.params, batch, 1, summarizer.vocabulary
+  tokens = evaluate._generate(*given, config, mesh)
+  banned = summarizer.vocabulary.sentinel_ids
+  assert np.isin(tokens, banned).any() == corrupted
 
 
 def test_stored_settings_have_no_list_of_them():
