@@ -192,7 +192,13 @@ STEPS = Kind(
     'a whole number of steps, or a share of train.steps between 0 and 1',
     lambda x: _is_finite(x) and (0 < x < 1 or (0 <= x < 2**31 and x % 1 == 0)),
 )
-_OF_TYPE = {bool: BOOLEAN, str: TEXT, tuple: TEXTS}
+_OF_TYPE = {
+    bool: BOOLEAN,
+    str: TEXT,
+    tuple: TEXTS,
+    int: integer(0, COUNT),
+    float: number(0),
+}
 
 
 class Key(NamedTuple):

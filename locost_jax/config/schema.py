@@ -51,20 +51,29 @@ def make_model(name):
 # --- Checks -------------------------------------------------------------------
 
 
+def keys_of(model):
+  """Returns {dotted name: Key} of all keys, given the name of the model."""
+  own = table.MODELS.get(model, {}) if isinstance(model, str) else {}
+  return table.KEYS | {f'model.{name}': key for name, key in own.items()}
+
+
 def check_config(config):
   """Raises an InputError for a key with a value that is not allowed.
 
   Args:
     config: a whole config; keys that are not in the table are ignored.
   """
+  keys = keys_of(config['model'].get('name'))
   for key, value in leaves(config):
-    if key in table.KEYS:
-      _check(key, key, table.KEYS[key].kind, value)
+    if key in keys:
+      _check(key, key, keys[key].kind, value)
 
 
 def check_section(name, section):
   """Raises an InputError for a key of a section with a value not allowed."""
-  check_config({name: section})
+  for key, value in leaves(section, f'{name}.'):
+    if key in table.KEYS:
+      _check(key, key, table.KEYS[key].kind, value)
 
 
 def check_flags(flags, command):
@@ -81,11 +90,7 @@ def check_flags(flags, command):
 
 
 def check_path(name, path):
-  """Raises an InputError for a path that is not local.
-
-  Args:
-    name: name of the path, for the error message.
-  """
+  """Raises an InputError for a path that is not local."""
   _check(name, name, kinds.path(), path)
 
 
@@ -115,7 +120,8 @@ def check_stored(path, config):
     section, last = key.split('.')
     if last not in config.get(section, {}):
       raise InputError(f'{path}: lacks {key}; expected the config of a run')
-  known = {key: row.kind for key, row in table.KEYS.items()} | table.STORED
+  keys = keys_of(config['model'].get('name'))
+  known = {key: row.kind for key, row in keys.items()} | table.STORED
   for key, value in leaves(config):
     kind = known.get(key, kinds.number(0, 1) if key[:7] == 'shares.' else None)
     if kind is not None:
@@ -193,10 +199,7 @@ def help_page(config, path, prefix=''):
     InputError: no key begins with the prefix.
   """
   values = dict(leaves(config))
-  keys = table.KEYS | {
-      f'model.{name}': key
-      for name, key in table.MODELS.get(config.model.name, {}).items()
-  }
+  keys = keys_of(config.model.name)
   chosen = [
       key for key in values if not prefix or f'{key}.'.startswith(f'{prefix}.')
   ]

@@ -49,7 +49,6 @@ class BartConfig(model_config.ModelConfig):
   pad_id: int = dataclasses.field()
   num_decoder_heads: int = 0
 
-  FEED_FORWARDS = ('gelu',)
   mixer_flops = model_config.attention_flops
   mixer_bytes = model_config.attention_bytes
 

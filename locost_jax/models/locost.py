@@ -60,8 +60,6 @@ class LocostConfig(stack.T5StyleConfig):
 
   def __post_init__(self):
     super().__post_init__()
-    check_choice('model.variant', self.variant, ('release', 'paper'))
-    check_choice('model.convolution', self.convolution, ('exact', 'release'))
     check_choice(
         'model.initialisation', self.initialisation, ssm.INITIALISATIONS
     )
@@ -70,7 +68,6 @@ class LocostConfig(stack.T5StyleConfig):
           "model.convolution='release' is a defect of the release "
           "and does not exist with model.variant='paper'"
       )
-
     if not 0 < self.dt_min <= self.dt_max:
       raise InputError(
           f'model.dt_min={self.dt_min}: expected 0 < dt_min <= '

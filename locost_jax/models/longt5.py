@@ -22,7 +22,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from locost_jax.errors import check_choice
 from locost_jax.errors import InputError
 from locost_jax.models import model_config
 from locost_jax.models import self_attention
@@ -44,10 +43,6 @@ class LongT5Config(stack.T5StyleConfig):
   attention: str
   local_radius: int
   global_block_size: int
-
-  def __post_init__(self):
-    super().__post_init__()
-    check_choice('model.attention', self.attention, (LOCAL, GLOBAL))
 
   def check_mask(self, mask, what='input_mask'):
     """Raises an InputError unless tokens come first.

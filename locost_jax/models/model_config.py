@@ -28,7 +28,6 @@ class ModelConfig:
   copy_dim: int = dataclasses.field(default=64, kw_only=True)
   copy_ngram: int = dataclasses.field(default=0, kw_only=True)
 
-  FEED_FORWARDS = ()  # the values of feed_forward
   pad_id = 0  # the token that counts as padding
   max_positions = None  # most tokens read or written in a sequence, if limited
   # The values of data.pages that the model reads [B, P, L]; (): it reads

@@ -25,7 +25,6 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from locost_jax.errors import check_choice
 from locost_jax.models import bart
 from locost_jax.models import bart_layers
 from locost_jax.models import layers
@@ -41,11 +40,6 @@ class PageSumConfig(bart_layers.BartConfig):
 
   decoding: str = 'pages'
   padding: str = 'tokens'
-
-  def __post_init__(self):
-    super().__post_init__()
-    check_choice('model.decoding', self.decoding, ('pages', 'global'))
-    check_choice('model.padding', self.padding, ('tokens', 'release'))
 
   @property
   def weighs_pages(self):

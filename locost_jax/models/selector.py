@@ -29,7 +29,6 @@ from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
-from locost_jax.errors import check_choice
 from locost_jax.models import attention_mass
 from locost_jax.models import chunk_memory
 from locost_jax.models import layers
@@ -314,11 +313,6 @@ class SelectingConfig(model_config.ModelConfig):
   limit: int = dataclasses.field(default=2048, kw_only=True)
 
   is_compacted = True
-
-  def __post_init__(self):
-    super().__post_init__()
-    check_choice('model.select', self.select, ('ppo', 'first_k', 'none'))
-    check_choice('model.selection', self.selection, ('sample', 'argmax'))
 
   def seen(self, pages, length):
     """Returns (chunks, tokens of each) that the selector sees."""

@@ -31,7 +31,6 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from locost_jax.errors import check_choice
 from locost_jax.errors import InputError
 from locost_jax.models import bart
 from locost_jax.models import bart_layers
@@ -50,12 +49,6 @@ class SimCASConfig(selector_lib.SelectingConfig, bart_layers.BartConfig):
   chunk: str = 'many'
   align: str = 'shift'
   padding: str = 'release'
-
-  def __post_init__(self):
-    super().__post_init__()
-    check_choice('model.chunk', self.chunk, ('many', 'one'))
-    check_choice('model.align', self.align, ('shift', 'mean', 'none'))
-    check_choice('model.padding', self.padding, ('tokens', 'release'))
 
   @property
   def page_forms(self):

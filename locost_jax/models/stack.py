@@ -32,7 +32,6 @@ class T5StyleConfig(model_config.ModelConfig):
   relative_attention_max_distance: int
   layer_norm_epsilon: float
 
-  FEED_FORWARDS = ('gated-gelu', 'relu')
   # A bidirectional encoder gives each sign half of the buckets, and half of
   # those to exact distances: see `attention.relative_buckets`.
   LEAST_BUCKETS = 4

@@ -13,7 +13,7 @@ from safetensors import numpy as safetensors
 from locost_jax import models
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
-from locost_jax.hugging_face import bart_configs
+from locost_jax.hugging_face import configs
 from locost_jax.hugging_face import names as names_lib
 from locost_jax.models import bart_layers
 from locost_jax.models import decoder_layers
@@ -434,9 +434,9 @@ def test_names_and_config_round_trip():
   assert set(tensors) - set(back) == set(TABLE.copies['model.shared.weight'])
   for name, tensor in back.items():
     np.testing.assert_array_equal(tensor, tensors[name])
-  mine = bart_configs.model_config(config)
-  written = bart_configs.released_config(mine)
-  assert bart_configs.model_config(written) == mine
+  mine = configs.from_released(config)
+  written = configs.to_released(mine)
+  assert configs.from_released(written) == mine
   kept = written.keys() - {'model_type', 'architectures'}
   assert {key: config[key] for key in kept} == {
       key: written[key] for key in kept
@@ -455,16 +455,16 @@ def test_names_and_config_round_trip():
 def test_other_kinds_of_bart_are_refused(change, message):
   config = released_config()
   with pytest.raises(InputError, match=message):
-    bart_configs.model_config(config | change)
+    configs.from_released(config | change)
 
 
 def test_numbers_of_heads_of_both_stacks():
   config = released_config()
-  mine = bart_configs.model_config(config | {'decoder_attention_heads': 2})
+  mine = configs.from_released(config | {'decoder_attention_heads': 2})
   assert (mine['num_heads'], mine['num_decoder_heads']) == (4, 2)
-  written = bart_configs.released_config(mine)
+  written = configs.to_released(mine)
   assert written['decoder_attention_heads'] == 2
-  assert bart_configs.model_config(written) == mine
+  assert configs.from_released(written) == mine
 
 
 def test_progress_of_a_model_that_encodes_in_one_program():
