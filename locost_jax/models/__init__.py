@@ -79,7 +79,8 @@ def make_config(config):
     if key not in fields:
       hint = suggest(key, list(fields), 'model.')
       raise InputError(f'model.{key} is not a key of {name}{hint}')
-    if problem := model_keys.MODELS[name][key].kind.problem(key, value):
+    own = model_keys.MODELS.get(name, {}).get(key)
+    if own and (problem := own.kind.problem(key, value)):
       raise InputError(f'model.{key}={value!r}: {problem}')
   for key, field in fields.items():
     if key not in values and field.default is dataclasses.MISSING:

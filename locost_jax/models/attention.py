@@ -12,7 +12,6 @@ import functools
 import math
 
 from flax import linen as nn
-import jax
 import jax.numpy as jnp
 
 from locost_jax.models import attention_mass
@@ -132,39 +131,25 @@ class Attention(nn.Module):
     return self.split_heads(self.key(x)), self.split_heads(self.value(x))
 
   def __call__(self, x, keys, values, mask=None, bias=None, deterministic=True):
-    """Attends from x to keys and values.
+    """Attends from x [B, T, D] to keys and values [B, S, H, K]: [B, T, D].
 
     Args:
-      x: [B, T, D].
-      keys: [B, S, H, K].
-      values: [B, S, H, K].
       mask: bool, broadcast to [B, H, T, S]; False is never attended to.
       bias: broadcast to [B, H, T, S], added to the scores.
-
-    Returns:
-      [B, T, D].
     """
-    queries = self.queries(x)
-    precise = jnp.promote_types(self.dtype, jnp.float32)
-    scores = jnp.einsum(
-        'bthk,bshk->bhts', queries, keys, preferred_element_type=precise
+    drop = lambda w: self.dropout(w.astype(self.dtype), deterministic)
+    return self.merge_heads(
+        long_attention.plain(
+            self.queries(x), keys, values, mask, bias, drop=drop
+        )
     )
-    if bias is not None:
-      scores = scores + bias
-    if mask is not None:
-      scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
-    weights = jax.nn.softmax(scores).astype(self.dtype)
-    weights = self.dropout(weights, deterministic)
-    context = jnp.einsum('bhts,bshk->bthk', weights, values)
-    return self.merge_heads(context)
 
   def step(self, x, keys, values, seen, bias=None):
     """`__call__` with one query per row; see `ops.beam_attention`.
 
     Args:
       x: [R, 1, D].
-      keys: [R, H, S, K].
-      values: [R, H, S, K].
+      keys, values: [R, H, S, K].
       seen: bool [B, beams, beams, S], or [1, 1, 1, S] without beams.
       bias: broadcast to [H, 1, S], added to the scores.
 
@@ -178,26 +163,21 @@ class Attention(nn.Module):
   def causal(self, x, keys, values, bias, deterministic=True):
     """`__call__` of a long text on itself, causally and in pieces.
 
+    Its dropout masks differ from those of `__call__`.
+
     Args:
       x: [B, T, D].
-      keys: [B, T, H, K].
-      values: [B, T, H, K].
+      keys, values: [B, T, H, K].
       bias: [H, T], by the distance from the query back to the key.
-      deterministic: no dropout; its masks differ from those of `__call__`.
 
     Returns:
       [B, T, D].
     """
     rate = 0.0 if deterministic else self.dropout_rate
+    key = self.make_rng('dropout') if rate else None
+    queries = self.queries(x)
     return self.merge_heads(
-        causal_attention.in_pieces(
-            self.queries(x),
-            keys,
-            values,
-            bias,
-            rate,
-            self.make_rng('dropout') if rate else None,
-        )
+        causal_attention.in_pieces(queries, keys, values, bias, rate, key)
     )
 
   def cross(self, x, keys, values, mask, deterministic=True):
@@ -233,21 +213,14 @@ class Attention(nn.Module):
 
     Args:
       x: [B, T, D].
-      keys: [B, H, S, K].
-      values: [B, H, S, K].
+      keys, values: [B, H, S, K].
       mask: bool [B, S].
 
     Returns:
       [B, T, D].
     """
-    precise = jnp.promote_types(self.dtype, jnp.float32)
-    queries = self.queries(x).swapaxes(1, 2)
-    scores = jnp.einsum(
-        'bhtk,bhsk->bhts', queries, keys, preferred_element_type=precise
-    )
-    scores = jnp.where(mask[:, None, None], scores, jnp.finfo(precise).min)
-    weights = jax.nn.softmax(scores).astype(self.dtype)
-    context = jnp.einsum('bhts,bhsk->bhtk', weights, values)
+    queries, mask = self.queries(x).swapaxes(1, 2), mask[:, None, None]
+    context = long_attention.plain(queries, keys, values, mask, form='h')
     return self.merge_heads(context.swapaxes(1, 2))
 
   def absorbed(self, x, states, mask):

@@ -193,13 +193,18 @@ class DecoderLayer(nn.Module):
     return self.add(h), tuple(new)
 
 
-class DecoderLayers(nn.Module):
-  """The layers of a decoder, one after the other."""
+class Decoder(nn.Module):
+  """Vectors of targets -> states [B, T, D], at once or step by step.
+
+  A model's own decoder has `PARTS` and defines `embed` (vectors [B, T, D],
+  positions [T] -> h), `bias` and `finish` (h after the last layer).
+  """
 
   config: Any
   dtype: jnp.dtype
   remat: str
-  parts: Parts
+
+  PARTS = None
 
   def setup(self):
     layer = DecoderLayer
@@ -217,20 +222,19 @@ class DecoderLayers(nn.Module):
             'traced': dict(over, in_axes=nn.broadcast),
             'step': step,
         },
-    )(self.config, self.dtype, self.parts)
+    )(self.config, self.dtype, self.PARTS)
+    self.dropout = nn.Dropout(self.config.dropout_rate)
 
-  def __call__(self, h, memory, bias, deterministic):
-    """All targets at once.
+  def bias(self, positions, keys, is_long=False):
+    """Positions [T] and [S] -> [H, T, S]; None: no bias.
 
-    Args:
-      h: [B, T, D].
-      bias: [H, T, T], or None; for long targets [H, T], by distance.
-
-    Returns:
-      h [B, T, D].
+    is_long: [H, S] instead, by the distance back to the key.
     """
+    raise NotImplementedError
+
+  def __call__(self, h, memory, deterministic):
     B, T, _ = h.shape
-    is_long = causal_attention.is_long(T)
+    positions, is_long = jnp.arange(T), causal_attention.is_long(T)
     in_pieces = (
         is_long
         and self.remat != 'none'
@@ -238,27 +242,28 @@ class DecoderLayers(nn.Module):
         and tokenwise.is_long(B, T)
     )
     h, _ = self.layers(
-        h,
+        self.dropout(self.embed(h, positions), deterministic),
         memory['states'],
         memory['mask'],
         None if is_long else _causal_mask(T),
-        bias,
+        self.bias(positions, positions, is_long),
         deterministic,
         in_pieces,
     )
-    return h
+    return self.finish(h, deterministic)
 
-  def traced(self, h, memory, segments, num_segments, bias):
-    """h [B, T, D] -> mass [B, T, P] of `Model.cross_mass`."""
+  def traced(self, h, memory, segments, num_segments):
+    """Vectors of targets [B, T, D] -> mass [B, T, P] of `Model.cross_mass`."""
     B, T, _ = h.shape
+    positions = jnp.arange(T)
     precise = jnp.promote_types(h.dtype, jnp.float32)
     (_, mass), _ = self.layers.traced(
-        (h, jnp.zeros((B, T, num_segments), precise)),
+        (self.embed(h, positions), jnp.zeros((B, T, num_segments), precise)),
         memory['states'],
         memory['mask'],
         segments,
         _causal_mask(T),
-        bias,
+        self.bias(positions, positions),
         num_segments,
     )
     return mass / self.config.num_decoder_layers
@@ -267,34 +272,35 @@ class DecoderLayers(nn.Module):
     """states [B, L, D] -> keys and values [layers, B, H, L, K]."""
     return self.layers.cross_cache(states)[1]
 
-  def step(self, h, shared, per_row, ancestors, bias):
+  def step(self, h, shared, per_row, ancestors):
     """One token of each row; the caches of `stack.init_cache`.
 
     Args:
-      h: [R, 1, D].
+      h: vectors of the tokens, [R, 1, D].
       shared, per_row: of `stack.init_cache`.
       ancestors: int [B, beams, S] of `ops.beam_attention`; None: every row
         reads its own slot.
-      bias: [H, 1, S], or None.
 
     Returns:
       h [R, 1, D], per_row.
     """
-    own, position = per_row['own'], per_row['position'][0]
+    own, position = per_row['own'], per_row['position'][:1]
+    slots = jnp.arange(own[0].shape[-2])
     if ancestors is None:
-      seen = (jnp.arange(own[0].shape[-2]) <= position)[None, None, None]
+      seen = (slots <= position)[None, None, None]
     else:
       seen = beam_attention.is_seen(ancestors)
     h, new = self.layers.step(
-        h,
+        self.embed(h, position),
         (jnp.arange(self.config.num_decoder_layers), shared.get('cross')),
         {key: shared[key] for key in ('states', 'mask') if key in shared},
-        {'own': own, 'position': position},
+        {'own': own, 'position': position[0]},
         seen,
-        bias,
+        self.bias(position, slots),
     )
-    own = tuple(_write(x, n, position) for x, n in zip(own, new))
-    return h, {'own': own, 'position': per_row['position'] + 1}
+    own = tuple(_write(x, n, position[0]) for x, n in zip(own, new))
+    per_row = {'own': own, 'position': per_row['position'] + 1}
+    return self.finish(h, True), per_row
 
 
 def by_document(x, shape):

@@ -14,8 +14,9 @@ from typing import Any, Callable
 from flax import linen as nn
 import jax.numpy as jnp
 
+from locost_jax.models import attention
 from locost_jax.models import copy_head
-from locost_jax.models import decoder
+from locost_jax.models import decoder_layers
 from locost_jax.models import encoder as encoder_lib
 from locost_jax.models import layers
 from locost_jax.models import stack
@@ -116,6 +117,48 @@ class Model(copy_head.CopyingModel):
     return self.predict_next(h, tokens, shared, per_row, caches)
 
 
+PARTS = decoder_layers.Parts(
+    stack.make_norm,
+    stack.make_attention,
+    stack.make_feed_forward,
+    norms_first=True,
+    has_dropout=lambda config: bool(config.dropout_rate),
+)
+
+
+class Decoder(decoder_layers.Decoder):
+  """The decoder: one relative bias for all layers, and a norm at the end."""
+
+  PARTS = PARTS
+
+  def setup(self):
+    super().setup()
+    c = self.config
+    self.relative_bias = attention.RelativeBias(
+        c.num_heads,
+        c.relative_attention_num_buckets,
+        c.relative_attention_max_distance,
+        False,
+        c.d_model**-0.5,
+    )
+    self.norm = stack.make_norm(c, self.dtype)
+
+  def embed(self, h, positions):
+    """Vectors of tokens [B, T, D] -> h: there are no absolute positions."""
+    del positions
+    return stack.lay_written(h)
+
+  def bias(self, positions, keys, is_long=False):
+    """Positions [T] and [S] -> bias [H, T, S], or [H, S] by distance."""
+    if is_long:
+      return self.relative_bias.of_distance(-keys).T
+    return self.relative_bias(positions, keys)
+
+  def finish(self, h, deterministic):
+    """The norm at the end."""
+    return self.dropout(self.norm(h), deterministic)
+
+
 class EncoderDecoder(Model):
   """The T5-style model.
 
@@ -137,7 +180,7 @@ class EncoderDecoder(Model):
     self.encoder = encoder_lib.Encoder(
         c, self.make_mixer, self.dtype, self.remat
     )
-    self.decoder = decoder.Decoder(c, self.dtype, self.remat)
+    self.decoder = Decoder(c, self.dtype, self.remat)
     self.copy_head = self.make_copy_head()
     if not c.tie_embeddings:
       self.logits = layers.dense(

@@ -68,6 +68,35 @@ def choose(backend, dtype, T, S, dropout_rate, head_width, split=1):
   return 'pieces'
 
 
+def plain(queries, keys, values, mask=None, bias=None, *, drop=None, form='s'):
+  """softmax(q . k + bias) v with all scores at once, float32 at least inside.
+
+  Args:
+    queries: [B, T, H, K].
+    keys, values: [B, S, H, K].
+    mask: bool, broadcast to [B, H, T, S]; False is never attended to.
+    bias: broadcast to [B, H, T, S].
+    drop: weights [B, H, T, S] -> with dropout.
+    form: 's' as above; 'h': H before T and S in all arrays.
+
+  Returns:
+    [B, T, H, K] in the dtype of the values.
+  """
+  precise = jnp.promote_types(queries.dtype, jnp.float32)
+  q, k = ('bthk', 'bshk') if form == 's' else ('bhtk', 'bhsk')
+  scores = jnp.einsum(
+      f'{q},{k}->bhts', queries, keys, preferred_element_type=precise
+  )
+  if bias is not None:
+    scores = scores + bias
+  if mask is not None:
+    scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
+  weights = jax.nn.softmax(scores)
+  if drop is not None:
+    weights = drop(weights)
+  return jnp.einsum(f'bhts,{k}->{q}', weights.astype(values.dtype), values)
+
+
 def fused(queries, keys, values, mask, dropout_rate=0.0, key=None):
   """Attention by cuDNN's kernel.
 
