@@ -145,16 +145,13 @@ class Attention(nn.Module):
     )
 
   def step(self, x, keys, values, seen, bias=None):
-    """`__call__` with one query per row; see `ops.beam_attention`.
+    """`__call__` with one query per row; see `ops.beam_attention`: [R, 1, D].
 
     Args:
       x: [R, 1, D].
       keys, values: [R, H, S, K].
       seen: bool [B, beams, beams, S], or [1, 1, 1, S] without beams.
       bias: broadcast to [H, 1, S], added to the scores.
-
-    Returns:
-      [R, 1, D].
     """
     queries = self.queries(x)[:, 0]
     context = beam_attention.attend(queries, keys, values, seen, bias)
@@ -169,9 +166,6 @@ class Attention(nn.Module):
       x: [B, T, D].
       keys, values: [B, T, H, K].
       bias: [H, T], by the distance from the query back to the key.
-
-    Returns:
-      [B, T, D].
     """
     rate = 0.0 if deterministic else self.dropout_rate
     key = self.make_rng('dropout') if rate else None
@@ -211,13 +205,7 @@ class Attention(nn.Module):
 
     On a CPU, transposing them makes a step of one query up to ten times slower.
 
-    Args:
-      x: [B, T, D].
-      keys, values: [B, H, S, K].
-      mask: bool [B, S].
-
-    Returns:
-      [B, T, D].
+    x [B, T, D], keys and values [B, H, S, K], mask bool [B, S] -> [B, T, D].
     """
     queries, mask = self.queries(x).swapaxes(1, 2), mask[:, None, None]
     context = long_attention.plain(queries, keys, values, mask, form='h')
@@ -230,13 +218,7 @@ class Attention(nn.Module):
     b_value, since there is no position bias. q . b_key is the same for all keys
     of a query and changes no weight.
 
-    Args:
-      x: [B, T, D].
-      states: [B, S, D].
-      mask: bool [B, S].
-
-    Returns:
-      [B, T, D].
+    x [B, T, D], states [B, S, D], mask bool [B, S] -> [B, T, D].
     """
     (B, T, D), H, K = x.shape, self.num_heads, self.d_kv
     precise = jnp.promote_types(self.dtype, jnp.float32)
@@ -258,9 +240,6 @@ class Attention(nn.Module):
       mask: bool [B, S].
       segments: int [B, S], not decreasing.
       num_segments: P.
-
-    Returns:
-      [B, T, D], and mass [B, T, P], averaged over the heads.
     """
     context, mass = attention_mass.attend_and_sum(
         self.queries(x),

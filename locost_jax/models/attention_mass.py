@@ -38,8 +38,7 @@ def attend_and_sum(
   Args:
     queries: [B, T, H, K].
     states: [B, L, D], of which keys and values are made.
-    key_kernel: [D, H K].
-    value_kernel: [D, H K].
+    key_kernel, value_kernel: [D, H K].
     mask: bool [B, L]; False is never attended to.
     segments: int [B, L], in [0, num_segments), not decreasing along L.
     num_segments: P.
@@ -84,9 +83,6 @@ def mean_over_targets(mass, written):
   Args:
     mass: [B, T, P], of each target.
     written: bool [B, T], the targets that count.
-
-  Returns:
-    [B, P]; 0 for a document without any.
   """
   total = jnp.where(written[..., None], mass, 0).sum(1)
   return total / jnp.maximum(written.sum(1), 1)[:, None]

@@ -137,11 +137,7 @@ class CopyHead(nn.Module):
   def log_probs(self, written, source, logits):
     """Returns log p of all tokens. Not meant to be differentiated.
 
-    Args:
-      logits: [B, T, V], the vocabulary's.
-
-    Returns:
-      [B, T, V], float32 at least.
+    logits [B, T, V], the vocabulary's -> [B, T, V], float32 at least.
     """
     copied = copy_attention.of_all(
         self.queries(written), source, logits.shape[-1]

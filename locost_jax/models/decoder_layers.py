@@ -330,16 +330,13 @@ def by_row(x, shape):
 
 
 def _with_token(cache, layer, new, position):
-  """One layer of a cache with the new token added.
+  """One layer of a cache with the new token added: [R, H, S, K].
 
   Args:
     cache: [..., layers, H, S, K], of R rows.
     layer: scalar.
     new: [R, H, 1, K].
     position: scalar, of the token.
-
-  Returns:
-    [R, H, S, K].
   """
   past = jax.lax.dynamic_index_in_dim(cache, layer, -4, keepdims=False)
   past = past.reshape(-1, *past.shape[-3:])

@@ -49,11 +49,7 @@ def kernels(model, params, length):
 
   Spectra, not kernels in time: as many bytes, and one transform fewer per call.
 
-  Args:
-    length: L.
-
-  Returns:
-    complex [layers, D, circular_size / 2 + 1].
+  length L -> complex [layers, D, circular_size / 2 + 1].
   """
   layer = make_layer(model)
   return jax.lax.map(
@@ -72,9 +68,7 @@ def encoder_bytes(model, batch, length):
   XLA reports as temporary memory and result. Models with attention have whole
   states, queries, keys and values, and two pieces of scores.
 
-  Args:
-    batch: B.
-    length: L.
+  batch B, length L.
   """
   config = model.config
   D, F = config.d_model, config.d_ff

@@ -212,8 +212,7 @@ def is_projected_at_once(states):
   One product is faster than one per chunk, but its whole result is kept. Chunks
   split over devices are always projected at once.
 
-  Args:
-    states: [B, C, L, D].
+  states [B, C, L, D].
   """
   size = 2 * states.size * states.dtype.itemsize
   return size <= MOST_PROJECTED or mesh_lib.axis_size(mesh_lib.SEQUENCE) > 1
@@ -227,9 +226,6 @@ def act(logits, is_token, is_single, uniform=None, actions=None):
     is_token: bool [B, J].
     is_single: bool [B], whether this is the document's only chunk.
     uniform: [B, J], actions: bool [B, J], or None, see `Selector.select`.
-
-  Returns:
-    bool [B, J].
   """
   if actions is not None:
     chosen = actions
@@ -263,9 +259,6 @@ def document_seeds(tokens, mask):
   Args:
     tokens: int [B, C, L].
     mask: bool [B, C, L], true at tokens; the amount of padding does not matter.
-
-  Returns:
-    uint32 [B].
   """
   chunk = jax.lax.broadcasted_iota(jnp.uint32, tokens.shape, 1)
   place = jax.lax.broadcasted_iota(jnp.uint32, tokens.shape, 2)
@@ -284,13 +277,8 @@ def _mixed(x):
 def uniform(seeds, num_chunks, length):
   """Draws uniform numbers that depend on the document and the token's place.
 
-  Args:
-    seeds: uint32 [B].
-    num_chunks: C.
-    length: J.
-
-  Returns:
-    float32 [B, C, J] in [0, 1), which do not depend on C and J.
+  seeds uint32 [B], num_chunks C, length J -> float32 [B, C, J] in [0, 1), which
+  do not depend on C and J.
   """
 
   def draw(seed, chunk, place):
@@ -446,9 +434,6 @@ class SelectingModel(nn.Module):
     Args:
       targets_in: [B, T].
       written: bool [B, T], the targets that count.
-
-    Returns:
-      float32 [B, C, L], like the memory's mask; the sum per document is 1.
     """
     shape = memory['mask'].shape
     slots = jnp.arange(math.prod(shape[1:]))

@@ -58,7 +58,7 @@ def attend(queries, keys, values, mask, bias, rate=0.0, key=None):
 
 
 def over_queries(function, queries, size, key=None):
-  """The context of all queries, computed piece by piece.
+  """The context of all queries, computed piece by piece: [B, L, H, K].
 
   Args:
     function: (queries [B, size, H, K], start, key) -> context, likewise. It is
@@ -67,9 +67,6 @@ def over_queries(function, queries, size, key=None):
     queries: [B, L, H, K].
     size: of a piece.
     key: a random key, or None; each piece gets its own.
-
-  Returns:
-    [B, L, H, K].
   """
   B, L, H, K = queries.shape
   if size >= L:

@@ -150,8 +150,7 @@ class SimCAS(selector_lib.SelectingModel, bart.Bart):
   ):
     """`encode` up to the choice.
 
-    Args:
-      inputs: [B, C, L] token ids, or [B, L].
+    inputs [B, C, L] token ids, or [B, L].
 
     Returns:
       states [B, C, L, D], mask bool [B, C, L], seeds [B].

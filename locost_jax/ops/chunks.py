@@ -34,8 +34,7 @@ def up_to_last(mask):
 def neighbours(is_chunk):
   """The chunks before and after each one, in a ring.
 
-  Args:
-    is_chunk: bool [B, C], false at chunks that only pad the batch.
+  is_chunk bool [B, C], false at chunks that only pad the batch.
 
   Returns:
     Two int [B, C]; arbitrary where is_chunk is false.
@@ -57,9 +56,6 @@ def mean(states, is_chunk):
   Args:
     states: [B, C, D].
     is_chunk: bool [B, C].
-
-  Returns:
-    [B, D], summed in float32 at least; 0 for a document without chunks.
   """
   precise = jnp.promote_types(states.dtype, jnp.float32)
   kept = jnp.where(is_chunk[..., None], states, 0).astype(precise)
@@ -68,7 +64,7 @@ def mean(states, is_chunk):
 
 
 def exchange(h, mask, align):
-  """Exchanges the states of start and end marks between chunks.
+  """Exchanges the states of start and end marks between chunks: [B, C, L, D].
 
   shift: chunk i takes the start of chunk i - 1 and the end of chunk i + 1, in a
   ring (the release). mean: every chunk takes the mean over all chunks (equation
@@ -78,9 +74,6 @@ def exchange(h, mask, align):
     h: [B, C, L, D].
     mask: bool [B, C, L], true at tokens; the last one is a chunk's end mark.
     align: 'shift', 'mean' or 'none'.
-
-  Returns:
-    [B, C, L, D].
   """
   if align == 'none':
     return h

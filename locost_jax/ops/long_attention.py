@@ -142,8 +142,7 @@ def in_pieces(
 
   Args:
     queries: [B, T, H, K].
-    keys: [B, S, H, K].
-    values: [B, S, H, K].
+    keys, values: [B, S, H, K].
     mask: bool [B, S], true at keys that may be attended to.
     dropout_rate: of the weights; the mask of piece i comes from fold_in(key, i)
       and has the shape [B, H, T, piece].
@@ -236,13 +235,8 @@ class Softmax(NamedTuple):
 def of_states(queries, states, mask):
   """Attention whose keys and values are the states, for decoding.
 
-  Args:
-    queries: [B, Q, D].
-    states: [B, S, D].
-    mask: bool [B, S].
-
-  Returns:
-    [B, Q, D] in the dtype of queries.
+  queries [B, Q, D], states [B, S, D], mask bool [B, S] -> [B, Q, D] in the
+  dtype of queries.
   """
   rows = P(mesh_lib.ROWS)
   parts = P(mesh_lib.ROWS, mesh_lib.SEQUENCE)

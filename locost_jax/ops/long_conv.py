@@ -67,15 +67,12 @@ def one_sided_kernel(K0, n):
 
 
 def spectral_conv(u, spectrum, n):
-  """The first L outputs of the circular convolution of size n.
+  """The first L outputs of the circular convolution of size n: [D, B, L].
 
   Args:
     u: [D, B, L], real, at least float32.
     spectrum: [D, n // 2 + 1], the kernels' `rfft`.
     n: size of the transform, >= L.
-
-  Returns:
-    [D, B, L].
   """
   return jnp.fft.irfft(jnp.fft.rfft(u, n) * spectrum[:, None], n)[
       ..., : u.shape[2]
@@ -266,12 +263,7 @@ def release_kernel(K0, K1):
   lags there (`release_length`). Above 8192 tokens the release has no such path,
   and the exact kernel is used.
 
-  Args:
-    K0: [D, release_length(L)].
-    K1: [D, release_length(L)].
-
-  Returns:
-    [D, release_size(L)].
+  K0 and K1 [D, release_length(L)] -> [D, release_size(L)].
   """
   even = K0.shape[1]
   n = release_size(even)
@@ -295,9 +287,6 @@ def direct_conv(u, K0, K1):
     u: [D, B, L].
     K0: [D, L], kernel of the tokens before.
     K1: [D, L], kernel of the tokens after.
-
-  Returns:
-    [D, B, L].
   """
   L = u.shape[2]
   lag = jnp.arange(L)[:, None] - jnp.arange(L)[None, :]  # t - s

@@ -103,11 +103,7 @@ def discretise(log_dt, log_A_real, A_imag):
 def input_weights_zoh(log_dt, log_A_real, A_imag, B):
   """b_bar = B (exp(dt lambda) - 1) / lambda, zero-order hold: the release.
 
-  Args:
-    log_dt: [G, D].
-    log_A_real: [G, D, N].
-    A_imag: [G, D, N].
-    B: [G, D, N, 2].
+  log_dt [G, D], log_A_real and A_imag [G, D, N], B [G, D, N, 2].
 
   Returns:
     b_bar as a pair of [G, D, N].
@@ -130,9 +126,6 @@ def kernel(log_z, w, length):
     log_z: pair of [G, D, N].
     w: pair of [C, D, N], c * b_bar; C a multiple of G.
     length: L.
-
-  Returns:
-    [C, D, L], real.
   """
   l = jnp.arange(length, dtype=log_z[0].dtype)
   powers = complex_pairs.exp(tuple(part[..., None] * l for part in log_z))

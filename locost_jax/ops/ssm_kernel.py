@@ -55,9 +55,6 @@ def kernel(log_z, w, length):
     log_z: pair of [G, D, N].
     w: pair of [C, D, N], C a multiple of G.
     length: L.
-
-  Returns:
-    [C, D, L], real.
   """
   C, T = w[0].shape[0], tile_size(length)
   A = -(-length // T)
@@ -263,9 +260,6 @@ def weighted_sums(log_z, u):
   Args:
     log_z: pair of [G, D, N].
     u: [C, D, L], C a multiple of G.
-
-  Returns:
-    Pair of [C, D, N].
   """
   C, D, L = u.shape
   T = tile_size(L)

@@ -52,8 +52,7 @@ def method(module, name, *xs, axes=None, along=None, draws=False, size=None):
     module: a bound Flax module, whose parameters exist.
     name: of a method (*xs, deterministic=True) that works token by token.
     *xs: as in `apply`.
-    axes: likewise.
-    along: likewise.
+    axes, along: likewise.
     draws: whether it is called with deterministic=False.
     size: as in `apply`.
 
