@@ -112,11 +112,8 @@ def advance(settings, step, shared, state, until):
     step: (tokens [R], shared, per_row) -> (logits [R, V], per_row). If the
       state has ancestors, they are a fourth argument.
     shared: what the model keeps per document.
-    state: of `begin` or `advance`.
+    state: of `begin` or `advance`, like the result.
     until: scalar, capped at max_length.
-
-  Returns:
-    The new state.
   """
   beams = decode_settings.method_of(settings) == 'beam'
   until = jnp.minimum(until, settings.max_length)
@@ -256,11 +253,10 @@ def _keep_best(state, written, scores):
 
 
 def finish(settings, state):
-  """The result: the best text of every document.
+  """The best text of every document: tokens int32 [B, T], scores [B].
 
-  Returns:
-    tokens int32 [B, T], up to and including eos, then pad; and their scores
-    [B], the sum of log p divided by the length penalty.
+  Tokens up to and including eos, then pad; scores are the sum of log p divided
+  by the length penalty.
   """
   position, done = state['position'], state['done']
   if decode_settings.method_of(settings) == 'beam':

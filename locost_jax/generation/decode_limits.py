@@ -19,11 +19,7 @@ NUCLEUS = 256
 def ban_repeated_ngrams(scores, written, length, size):
   """Bans the tokens that would repeat an n-gram: -inf in scores [R, V].
 
-  Args:
-    scores: [R, V].
-    written: [R, S], of which the first `length` tokens are set.
-    length: scalar.
-    size: n; 0 bans nothing.
+  written [R, S], of which the first `length` tokens are set; n = size, 0: none.
   """
   if not size or size > written.shape[1]:
     return scores
@@ -36,12 +32,8 @@ def ban_repeated_ngrams(scores, written, length, size):
 def ban_input_ngrams(scores, written, length, inputs, size):
   """Bans the tokens that would write an n-gram of the input: -inf in scores.
 
-  Args:
-    scores: [R, V].
-    written: [R, S], of which the first `length` tokens are set.
-    length: scalar.
-    inputs: ids of the documents [B, L], or of their pages [B, P, L].
-    size: n; 0 bans nothing.
+  inputs are ids of the documents [B, L], or of their pages [B, P, L]; the rest
+  as in `ban_repeated_ngrams`.
   """
   if not size or size > inputs.shape[-1]:
     return scores
@@ -55,10 +47,8 @@ def ban_input_ngrams(scores, written, length, inputs, size):
 def _ban_continuations(scores, written, length, texts, allowed, size):
   """Bans the ends of the n-grams of texts whose other tokens were written last.
 
-  Args:
-    scores, written, length, size: as in `ban_repeated_ngrams`; size >= 1.
-    texts: [B, 1, P, L], for the R / B rows of each document.
-    allowed: bool, broadcast to [L - n + 1]: which n-grams count.
+  texts [B, 1, P, L], for the R / B rows of each document; allowed, broadcast to
+  [L - n + 1]: which n-grams count.
   """
   B, (R, V) = texts.shape[0], scores.shape
   tokens = texts[..., size - 1 :]
@@ -74,11 +64,8 @@ def _ban_continuations(scores, written, length, texts, allowed, size):
 def penalise_repetition(scores, written, length, penalty):
   """Makes written tokens less probable (Keskar et al. 2019, section 4.1).
 
-  Args:
-    scores: [R, V], logits or log p.
-    written: [R, S], of which the first `length` tokens are set.
-    length: scalar.
-    penalty: theta; positive scores are divided by it, others multiplied.
+  scores [R, V], logits or log p: those of the first `length` tokens of written
+  [R, S] are divided by theta = penalty if positive, others multiplied.
   """
   if penalty == 1:
     return scores
@@ -93,16 +80,8 @@ def penalise_repetition(scores, written, length, penalty):
 def process(settings, scores, written, position, inputs=None):
   """Bans and forces tokens, in Hugging Face's order; for all methods.
 
-  Args:
-    settings: a `decode_settings.Settings`.
-    scores: [R, V], log p of the next token.
-    written: [R, 1 + T], the start token and `position` tokens.
-    position: scalar, the number of tokens written.
-    inputs: as in `ban_input_ngrams`; only encoder_no_repeat_ngram_size needs
-      them.
-
-  Returns:
-    [R, V]: -inf where a token may not come, 0 where it must.
+  scores [R, V], log p of the next token: -inf where a token may not come, 0
+  where it must. written [R, 1 + T] has the start token and `position` tokens.
   """
   s = settings
   scores = ban_repeated_ngrams(

@@ -87,15 +87,10 @@ def read(model, params, inputs, input_mask):
 
 
 def encode(model, params, inputs, input_mask, steps=Steps()):
-  """Reads documents, layer by layer for models that come in parts.
+  """Reads documents, layer by layer for models that come in parts: a memory.
 
-  Args:
-    model: the Flax module; static.
-    inputs: [B, L] token ids, or [B, P, L] of a model that reads pages.
-    input_mask: of their shape, or None: where inputs are not pad.
-
-  Returns:
-    The model's memory.
+  inputs [B, L], or [B, P, L] of a model that reads pages; input_mask of their
+  shape, or None: where inputs are not pad.
   """
   layers = model.config.num_layers
   if model.config.comes_in_parts:
@@ -121,15 +116,10 @@ def logits(model, params, inputs, targets_in, input_mask):
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
 def begin(model, params, memory, settings, seeds=None, inputs=None):
-  """The state before the first token.
+  """The state before the first token: (shared, state), for `advance`.
 
-  Args:
-    settings: a checked `decode_settings.Settings`; static.
-    seeds: uint32 [B] of `document_seeds`; only sampling needs them.
-    inputs: of `_inputs_to_ban`.
-
-  Returns:
-    (shared, state), for `advance`.
+  seeds: uint32 [B] of `document_seeds`; only sampling needs them. inputs: of
+  `_inputs_to_ban`.
   """
   shared, per_row = model.apply(
       {'params': params}, memory, settings.max_length, method='init_cache'
@@ -225,17 +215,10 @@ def _inputs_to_ban(settings, inputs, input_mask):
 
 
 def document_seeds(inputs, input_mask, seed):
-  """A number per document that depends on its tokens and the seed alone.
+  """A uint32 per document that depends on its tokens and the seed alone.
 
   So the samples of a document depend neither on its batch nor on its padding.
-
-  Args:
-    inputs: numpy [B, L].
-    input_mask: numpy [B, L], true at tokens.
-    seed: a non-negative integer.
-
-  Returns:
-    uint32 [B].
+  inputs and input_mask are numpy [B, L].
   """
   start = zlib.crc32(str(int(seed)).encode())
   rows = (

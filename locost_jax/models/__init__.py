@@ -66,9 +66,6 @@ def make_config(config):
   Args:
     config: mapping with `name` and the keys of that model's dataclass; a key
       that is absent has the dataclass's default, if it has one.
-
-  Raises:
-    InputError: an unknown name, key or value, or a missing key.
   """
   values = dict(config)
   name = values.pop('name', None)

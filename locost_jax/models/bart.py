@@ -87,13 +87,7 @@ class Decoder(decoder_layers.Decoder):
 
 
 class Bart(encoder_decoder.Model):
-  """The model: encode, decode, cache, step.
-
-  Attributes:
-    config: a bart_layers.BartConfig.
-    dtype: of matmuls and activations.
-    remat: what the backward pass keeps of a layer; see `models.build`.
-  """
+  """The model: encode, decode, cache, step; remat: see `models.build`."""
 
   config: bart_layers.BartConfig
   dtype: jnp.dtype = jnp.float32

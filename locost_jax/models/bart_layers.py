@@ -31,15 +31,7 @@ OFFSET = 2
 
 @dataclasses.dataclass(frozen=True)
 class BartConfig(model_config.ModelConfig):
-  """The config of a BART; configs/default.py explains the shared keys.
-
-  Attributes:
-    decoder_d_ff: d_ff of the decoder.
-    max_positions: most tokens of an input, and of a target.
-    scale_embedding: whether vectors of tokens are multiplied by sqrt(D).
-    pad_id: the padding token.
-    num_decoder_heads: attention heads of the decoder; 0: num_heads.
-  """
+  """The config of a BART; config/model_keys.py explains the keys."""
 
   decoder_d_ff: int
   attention_dropout_rate: float

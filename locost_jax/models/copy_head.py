@@ -97,14 +97,7 @@ class CopyHead(nn.Module):
       )
 
   def source(self, memory):
-    """Returns the input's side of the head: its tokens and a key for each.
-
-    Args:
-      memory: {'states': [B, S, D], 'mask': [B, S]} and what `with_tokens` adds.
-
-    Returns:
-      A `copy_attention.Source`.
-    """
+    """Returns the `copy_attention.Source` of a memory of `with_tokens`."""
     return copy_attention.Source(
         self.key(memory['states']),
         memory['mask'],
@@ -168,13 +161,8 @@ class CopyHead(nn.Module):
 def with_tokens(config, memory, inputs):
   """Adds the tokens that can be copied to a memory, if config.copy is set.
 
-  Args:
-    memory: {'states': [..., L, D], 'mask': bool [..., L]}.
-    inputs: int [..., L].
-
-  Returns:
-    The memory with 'tokens', the inputs, and 'before' [..., L, N], the tokens
-    before each of them.
+  'tokens', the inputs int [..., L], and 'before' [..., L, N], the tokens before
+  each of them.
   """
   if not config.copy:
     return memory
@@ -185,12 +173,7 @@ def with_tokens(config, memory, inputs):
 def tokens_before(tokens, most):
   """Returns the tokens before each token, the nearest first.
 
-  Args:
-    tokens: int [..., S].
-    most: N.
-
-  Returns:
-    int [..., S, N], -1 before the first token.
+  tokens int [..., S] -> int [..., S, N = most], -1 before the first token.
   """
   S, lead = tokens.shape[-1], [(0, 0)] * (tokens.ndim - 1)
   padded = jnp.pad(tokens, [*lead, (most, 0)], constant_values=-1)
@@ -238,14 +221,9 @@ class CopyingModel(nn.Module):
     return self.copy_head.log_probs(written, source, self.head(written.h))
 
   def with_source(self, shared, per_row, memory):
-    """Adds to the caches what the copy head needs, if there is one.
+    """Adds to the caches of `stack.init_cache` what the copy head needs.
 
-    Args:
-      shared, per_row: of `stack.init_cache`.
-
-    Returns:
-      (shared, per_row) with 'source', and with 'before' [B, N], the tokens
-      before the one that a row reads next.
+    'source', and 'before' [B, N], the tokens before the one to be read next.
     """
     source = self.source(memory)
     if source is None:
@@ -256,16 +234,13 @@ class CopyingModel(nn.Module):
     return shared | {'source': source}, per_row | {'before': before}
 
   def predict_next(self, h, tokens, shared, per_row, caches):
-    """The last part of a `step`.
+    """The last part of a `step`: logits or log p [R, V], and per_row.
 
     Args:
       h: [R, 1, D].
       tokens: int [R], read in this step.
       shared, per_row: the caches before the step.
       caches: per_row after it, without the entries of the copy head.
-
-    Returns:
-      logits [R, V], with a copy head log-probabilities; per_row after the step.
     """
     source = shared.get('source')
     if source is None:
@@ -283,15 +258,7 @@ class CopyingModel(nn.Module):
     return self.copy_head.at_targets(written, source, targets)
 
   def copied_from(self, memory, targets_in, targets):
-    """Where each target was copied from.
-
-    Args:
-      targets_in: [B, T], what the decoder read.
-      targets: [B, T], what it wrote.
-
-    Returns:
-      `CopiedFrom`.
-    """
+    """Where targets [B, T], read as targets_in, were copied from: `CopiedFrom`."""
     written, source = self.decoder_states(memory, targets_in)
     logits = self.head(written.h)
     return self.copy_head.copied_from(written, source, targets, logits)

@@ -64,18 +64,14 @@ class DecoderLayer(nn.Module):
       deterministic,
       in_pieces=False,
   ):
-    """All targets at once.
+    """All targets at once: h [B, T, D] -> h, None.
 
     Args:
-      h: [B, T, D].
       states: [B, L, D], the encoder's.
       cross_mask: [B, L], true at input tokens.
       causal_mask: [T, T], true up to the query's position; None: long targets.
       bias: [H, T, T], or None; for long targets [H, T], by distance.
       in_pieces: the feed-forward over pieces of T.
-
-    Returns:
-      h [B, T, D], None.
     """
 
     def attend(x):
@@ -115,17 +111,8 @@ class DecoderLayer(nn.Module):
   def traced(self, h, states, mask, segments, causal_mask, bias, num_segments):
     """`__call__` that also sums the cross-attention by segment.
 
-    Args:
-      h: (h [B, T, D], mass [B, T, P]).
-      states: [B, L, D], the encoder's.
-      mask: bool [B, L].
-      segments: int [B, L].
-      causal_mask: [T, T].
-      bias: [H, T, T], or None.
-      num_segments: P.
-
-    Returns:
-      (h, mass with this layer's added), None.
+    h, also in the result, is (h [B, T, D], mass [B, T, P]), to which this
+    layer's is added; segments int [B, L], others as in `__call__`.
     """
     h, mass = h
     added = []
@@ -151,21 +138,16 @@ class DecoderLayer(nn.Module):
     return states, tuple(x.swapaxes(1, 2) for x in cache)
 
   def step(self, h, own_parts, shared, per_row, seen, bias):
-    """One token of each row.
+    """One token of each row: h [R, 1, D] -> h, and new keys, values [R, H, 1, K].
 
     Args:
-      h: [R, 1, D].
       own_parts: the index of this layer and its cross-attention's keys and
         values [B, H, L, K]; row r reads document r // (R / B). None: 'states'
         are read instead.
       shared, per_row: of `stack.init_cache`, but with a scalar 'position'. For
         documents in pages the mask is [B, P, L]: then keys, values and states
         have B P rows, h has P rows per decoded row, and R is two axes of 'own'.
-      seen: of `Attention.step`.
-      bias: [H, 1, S], or None.
-
-    Returns:
-      h [R, 1, D], and keys and values [R, H, 1, K] of this token.
+      seen, bias: of `Attention.step`.
     """
     layer, cross = own_parts
     own, position = per_row['own'], per_row['position']
@@ -273,16 +255,12 @@ class Decoder(nn.Module):
     return self.layers.cross_cache(states)[1]
 
   def step(self, h, shared, per_row, ancestors):
-    """One token of each row; the caches of `stack.init_cache`.
+    """One token of each row: vectors h [R, 1, D] -> h [R, 1, D], per_row.
 
     Args:
-      h: vectors of the tokens, [R, 1, D].
       shared, per_row: of `stack.init_cache`.
       ancestors: int [B, beams, S] of `ops.beam_attention`; None: every row
         reads its own slot.
-
-    Returns:
-      h [R, 1, D], per_row.
     """
     own, position = per_row['own'], per_row['position'][:1]
     slots = jnp.arange(own[0].shape[-2])
@@ -304,15 +282,11 @@ class Decoder(nn.Module):
 
 
 def by_document(x, shape):
-  """Groups the rows that read one text into the queries of one attention.
+  """Groups the rows x [R, 1, D] that read one text: [B, R / B, D].
 
   Args:
-    x: [R, 1, D].
     shape: (B,), where row r reads document r // (R / B); or (B, P), where row r
-      reads page r % P of document r // (R / B).
-
-  Returns:
-    [B, R / B, D] or [B P, R / (B P), D].
+      reads page r % P of document r // (R / B): then [B P, R / (B P), D].
   """
   B, *pages = shape
   x = x.reshape(B, -1, *pages, x.shape[-1])
@@ -330,13 +304,9 @@ def by_row(x, shape):
 
 
 def _with_token(cache, layer, new, position):
-  """One layer of a cache with the new token added: [R, H, S, K].
+  """One layer of a cache [..., layers, H, S, K] of R rows: [R, H, S, K].
 
-  Args:
-    cache: [..., layers, H, S, K], of R rows.
-    layer: scalar.
-    new: [R, H, 1, K].
-    position: scalar, of the token.
+  `new` [R, H, 1, K] is at its position.
   """
   past = jax.lax.dynamic_index_in_dim(cache, layer, -4, keepdims=False)
   past = past.reshape(-1, *past.shape[-3:])

@@ -47,12 +47,11 @@ class EncoderLayer(nn.Module):
     self.dropout = nn.Dropout(self.config.dropout_rate)
 
   def __call__(self, h, mask, deterministic, in_pieces=False, common=None):
-    """h [B, L, D], mask [B, L] -> h [B, L, D], None.
+    """h [B, L, D], mask [B, L], common to the layers -> h [B, L, D], None.
 
     in_pieces: runs all but the mixer's `mix` over pieces of the length. The
     backward pass keeps h, the mixer's input and output, and what a lean `mix`
     keeps. Dropout masks differ. Not for initialisation.
-    common: what the layers share, or None.
     """
     if in_pieces:
       return self.in_pieces(h, mask, deterministic, common), None

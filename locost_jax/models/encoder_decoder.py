@@ -35,15 +35,10 @@ class Model(copy_head.CopyingModel):
     )
 
   def encode(self, inputs, input_mask=None, deterministic=True):
-    """Reads the documents.
+    """Reads the documents, inputs int [B, L]: a memory.
 
-    Args:
-      inputs: [B, L] token ids.
-      input_mask: [B, L], true at tokens; None: where inputs are not pad.
-
-    Returns:
-      {'states': [B, L, D], 'mask': bool [B, L]}, and what
-      `copy_head.with_tokens` adds.
+    {'states': [B, L, D], 'mask': bool [B, L]}, and what `copy_head.with_tokens`
+    adds. input_mask [B, L] is true at tokens; None: where inputs are not pad.
     """
     h, mask = self.embed(inputs, input_mask)
     memory = {'states': self.encoder(h, mask, deterministic), 'mask': mask}
@@ -72,13 +67,11 @@ class Model(copy_head.CopyingModel):
     return self.predict(*self.decoder_states(memory, targets_in, deterministic))
 
   def cross_mass(self, memory, targets_in, segments, num_segments):
-    """Where the decoder looks while it writes.
+    """Where the decoder looks while it writes targets_in [B, T].
 
     Args:
-      targets_in: [B, T], starting with the start id.
-      segments: int [B, L], the segment of each input token, in [0, P), not
-        decreasing.
-      num_segments: P.
+      segments: int [B, L], the segment of each input token, in
+        [0, P = num_segments), not decreasing.
 
     Returns:
       float32 [B, T, P]: the share of the cross-attention of position t that
@@ -99,17 +92,12 @@ class Model(copy_head.CopyingModel):
     )
 
   def step(self, tokens, shared, per_row, ancestors=None):
-    """One token of every row.
+    """One token of every row: tokens [R] -> (logits [R, V], per_row).
 
     Args:
-      tokens: [R].
       shared, per_row: of `init_cache`.
       ancestors: int [B, beams, max_length] of `ops.beam_attention`, the slot of
-        per_row['own'] that each beam reads at each position; None: every row
-        reads its own slot.
-
-    Returns:
-      (logits [R, V], per_row).
+        per_row['own'] that each beam reads at each position; None: its own.
     """
     h, caches = self.decoder.step(
         self.vectors(tokens)[:, None], shared, per_row, ancestors
@@ -163,10 +151,8 @@ class EncoderDecoder(Model):
   """The T5-style model.
 
   Attributes:
-    config: a T5StyleConfig or one that extends it.
     make_mixer: (config, dtype) -> the mixer of a layer; see `encoder`.
-    dtype: of matmuls and activations.
-    remat: what the backward pass keeps of a layer; see `models.build`.
+    remat: see `models.build`.
   """
 
   config: Any

@@ -133,17 +133,11 @@ def discretise(config, p):
 
 
 def circular_kernel(config, log_z, w, skip, length):
-  """The circular kernel of all directions and the skip.
+  """The circular kernel of all directions and the skip: [D, n].
 
   Args:
-    config: a LocostConfig.
-    log_z: pair of [G, D, N]; like w and skip of `discretise`, or some channels.
-    w: pair of [C, D, N].
-    skip: [D].
-    length: L of the inputs.
-
-  Returns:
-    [D, circular_size(config, length)].
+    log_z, w, skip: of `discretise`, or some channels.
+    length: L of the inputs; n is their `circular_size`.
   """
   n, lags = circular_size(config, length), length
   release = config.bidirectional and config.convolution == 'release'
@@ -177,13 +171,9 @@ def convolve(config, u, log_z, w, skip, lean=False):
   part of each document; it makes the kernels of its channels only.
 
   Args:
-    config: a LocostConfig.
-    u: [D, B, L].
+    u: [D, B, L], like the result.
     log_z, w, skip: of `discretise`.
     lean: whether the backward pass keeps no more than u and KEPT_BYTES.
-
-  Returns:
-    [D, B, L].
   """
   split = mesh_lib.axis_size(mesh_lib.SEQUENCE)
   split_conv.check(config.convolution, split)
@@ -289,16 +279,12 @@ class LocostMixer(nn.Module):
     return self.key.to_channels(x) * mask
 
   def mix(self, u, spectrum=None, lean=False):
-    """The convolution, the only part that looks at other tokens.
+    """The convolution, which alone looks at other tokens: u -> y [D, B, L].
 
     Args:
-      u: [D, B, L].
       spectrum: (start, count) -> the kernels' spectrum of these channels, if
         made before; None: made here.
       lean: see `convolve`.
-
-    Returns:
-      y [D, B, L].
     """
     if spectrum is None:
       return convolve(self.config, u, *self.ssm.discretised(), lean)

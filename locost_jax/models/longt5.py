@@ -72,14 +72,8 @@ class LongT5Config(stack.T5StyleConfig):
 def block_sums(x, mask, size):
   """The sums of the blocks' tokens, the rest added to the last full block.
 
-  Args:
-    x: [B, L, D].
-    mask: bool [B, L]; valid tokens come first.
-    size: tokens of a block.
-
-  Returns:
-    sums [B, L // size, D], zero where a document has no full block, and the
-    number of its full blocks, int [B].
+  x [B, L, D], mask bool [B, L] -> sums [B, L // size, D], zero where a document
+  has no full block, and the number of its full blocks, int [B].
   """
   B, L, D = x.shape
   most = L // size
@@ -214,16 +208,9 @@ def pad_blocks(x, L, W, n):
 
 
 def neighbours(x, start, W, n):
-  """Each of n blocks with the blocks on both sides.
+  """Each of n blocks of W tokens with those on both sides: [B n, 3 W, ...].
 
-  Args:
-    x: of `pad_blocks`.
-    start: position of the first block, traced.
-    W: tokens of a block.
-    n: blocks.
-
-  Returns:
-    [B n, 3 W, ...].
+  x is of `pad_blocks`, `start` the position of the first block, traced.
   """
   B = x.shape[0]
   part = jax.lax.dynamic_slice_in_dim(x, start, (n + 2) * W, 1)
@@ -233,13 +220,10 @@ def neighbours(x, start, W, n):
 
 
 def with_side_tokens(read, side, start, n, block):
-  """Adds the documents' side tokens to a Read of n blocks.
+  """Adds the `SideTokens` of documents to the `Read` of n blocks.
 
-  Args:
-    side: SideTokens.
-    start: position of the first block, traced.
-    n: blocks.
-    block: tokens that a side token stands for.
+  `start` is the position of the first block, traced; a side token stands for
+  `block` tokens.
   """
   (B, G, H, _), W = side.keys.shape, read.bias.shape[2]
   repeated = lambda x: jnp.repeat(x, n, 0)
@@ -257,17 +241,13 @@ def with_side_tokens(read, side, start, n, block):
 
 
 def side_bias(line, start, size, block, full):
-  """The position bias of the side tokens, for a piece of the queries.
+  """The position bias of the side tokens for a piece: [B, size, H, G].
 
   Args:
     line: [H, 2 G + 1], by own block - key block, from -(G + 1) on.
     start: position of the first query, traced.
-    size: queries of the piece.
     block: tokens of a block.
     full: int [B], blocks that documents fill.
-
-  Returns:
-    [B, size, H, G].
   """
   G = (line.shape[1] - 1) // 2
   own = jnp.minimum((start + jnp.arange(size)) // block, full[:, None] - 1)

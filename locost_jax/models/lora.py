@@ -36,10 +36,8 @@ def optim_config(config):
 def add(params, config, rng):
   """Returns the parameters with adapters next to the named kernels.
 
-  Args:
-    config: config.train.lora; rank 0: no adapters.
-    rng: a typed key. A is normal with variance 1 / in, so that its product with
-      a normed input has variance 1.
+  A is normal with variance 1 / in, so that its product with a normed input has
+  variance 1. config is config.train.lora; rank 0: no adapters.
 
   Raises:
     InputError: train.lora.paths matches no parameter, or one that is not a
@@ -56,12 +54,7 @@ def add(params, config, rng):
 
 
 def merge(params, alpha):
-  """Returns the parameters of the model: W' in place of W, A and B.
-
-  Args:
-    params: nested dict, of `add`; without adapters it is returned unchanged.
-    alpha: config.train.lora.alpha.
-  """
+  """Returns the parameters of the model: W' in place of W, A and B of `add`."""
   merged = {
       key: merge(node, alpha) if isinstance(node, dict) else node
       for key, node in params.items()

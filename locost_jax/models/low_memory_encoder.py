@@ -47,9 +47,8 @@ def kernel_bytes(model, length, dtype=jnp.float32):
 def kernels(model, params, length):
   """The spectra of all layers' kernels for inputs of this length.
 
-  Spectra, not kernels in time: as many bytes, and one transform fewer per call.
-
-  length L -> complex [layers, D, circular_size / 2 + 1].
+  complex [layers, D, circular_size / 2 + 1]: as many bytes as kernels in time,
+  and one transform fewer per call.
   """
   layer = make_layer(model)
   return jax.lax.map(
@@ -59,7 +58,7 @@ def kernels(model, params, length):
 
 
 def encoder_bytes(model, batch, length):
-  """Estimates the peak memory of `encode` in bytes, without the parameters.
+  """Estimates the peak bytes of `encode` for [B, L], without the parameters.
 
   h and u, then the larger of the feed-forward of one piece (inputs, hidden
   units and norms: 3 F + 4 D numbers per token) and the transforms of one group
@@ -67,8 +66,6 @@ def encoder_bytes(model, batch, length):
   parameters. On the CPU, base size, 4K to 256K tokens: 1.03 to 1.26 times what
   XLA reports as temporary memory and result. Models with attention have whole
   states, queries, keys and values, and two pieces of scores.
-
-  batch B, length L.
   """
   config = model.config
   D, F = config.d_model, config.d_ff
@@ -94,13 +91,7 @@ def _layer_shapes(model):
 def encode(model, params, inputs, input_mask=None, kernels=None):
   """Reads the documents: `model.encode` without dropout, in little memory.
 
-  Args:
-    inputs: [B, L] token ids.
-    input_mask: [B, L], true at tokens; None: where inputs are not pad.
-    kernels: of the function `kernels` for L; None: made layer by layer.
-
-  Returns:
-    {'states': [B, L, D], 'mask': bool [B, L]}.
+  kernels is of the function `kernels` for L; None: made layer by layer.
   """
   # Documents split over devices already run in pieces.
   if (
@@ -130,14 +121,8 @@ def embed(model, params, inputs, input_mask=None):
 def encoder_layer(model, params, index, h, mask, kernels_of_layer=None):
   """One layer of `encode`; one program for all layers.
 
-  Args:
-    index: which layer.
-    h: [B, L, D]; its memory is taken for the result.
-    mask: bool [B, L].
-    kernels_of_layer: kernels[index], or None.
-
-  Returns:
-    h [B, L, D].
+  h [B, L, D] gives its memory to the result. kernels_of_layer is
+  kernels[index], or None.
   """
   spectrum = kernels_of_layer is not None and functools.partial(
       jax.lax.dynamic_slice_in_dim, kernels_of_layer
@@ -155,12 +140,7 @@ def finish(model, params, h, mask):
 
 
 def choose(model, params, memory, inputs):
-  """The memory of `encode`, masked to what the decoder reads (often all).
-
-  Args:
-    memory: of `finish`.
-    inputs: [B, L] token ids.
-  """
+  """The memory of `finish`, masked to what the decoder reads (often all)."""
   memory = copy_head.with_tokens(model.config, memory, inputs)
   if model.config.select == 'none':
     return memory

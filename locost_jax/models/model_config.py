@@ -43,20 +43,10 @@ class ModelConfig:
   shares_arrays = False  # whether the mixer has a `Common`, see `encoder`
 
   def check_mask(self, mask, what='input_mask'):
-    """Raises an InputError for a mask that the model cannot read.
-
-    Args:
-      mask: bool [B, L] or [B, P, L], true at tokens.
-      what: what to call the mask.
-    """
+    """Raises an InputError for a mask [B, L] or [B, P, L] that cannot be read."""
 
   def decoder_rows(self, pages, length):
-    """(rows of the decoder, tokens that each reads) of a document.
-
-    Args:
-      pages: P of it; 1 where models read none.
-      length: L of a page.
-    """
+    """(rows of the decoder, tokens that each reads) of a document of pages."""
     return pages, length
 
   def keys_seen(self, length):
@@ -64,12 +54,7 @@ class ModelConfig:
     raise NotImplementedError(f'{type(self).__name__} lacks keys_seen')
 
   def mixer_flops(self, batch, length):
-    """Operations of an encoder layer's mixer in a step: {part: float}.
-
-    Args:
-      batch: B, documents.
-      length: L, input tokens of each.
-    """
+    """Operations of an encoder layer's mixer in a step: {part: float}."""
     raise NotImplementedError(f'{type(self).__name__} lacks mixer_flops')
 
   def further_flops(self, batch, pages, length):

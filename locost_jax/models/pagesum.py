@@ -68,16 +68,10 @@ class PageSum(bart.Bart):
     )
 
   def encode(self, inputs, input_mask=None, deterministic=True):
-    """Reads each page alone.
+    """Reads each page alone: {'states': [B, P, L, D], 'mask': bool [B, P, L]}.
 
-    Args:
-      inputs: [B, P, L] token ids, or [B, L].
-      input_mask: of the same shape, true at tokens; None: where inputs are
-        not pad_id.
-
-    Returns:
-      {'states': [B, P, L, D], 'mask': bool [B, P, L]}, and what
-      `copy_head.with_tokens` adds.
+    inputs [B, P, L], or [B, L]; input_mask of the same shape, true at tokens;
+    None: where inputs are not pad_id.
 
     Raises:
       InputError: a page has more tokens than there are positions, or

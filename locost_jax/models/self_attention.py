@@ -58,13 +58,12 @@ def attend(queries, keys, values, mask, bias, rate=0.0, key=None):
 
 
 def over_queries(function, queries, size, key=None):
-  """The context of all queries, computed piece by piece: [B, L, H, K].
+  """The context of all queries [B, L, H, K], computed piece by piece.
 
   Args:
     function: (queries [B, size, H, K], start, key) -> context, likewise. It is
       recomputed in the backward pass if there are several pieces. The last
       piece is padded with zeros.
-    queries: [B, L, H, K].
     size: of a piece.
     key: a random key, or None; each piece gets its own.
   """

@@ -68,16 +68,12 @@ class EncoderLayer(bart_layers.EncoderLayer):
   """The exchange and a layer of the encoder; a step of `nn.scan`."""
 
   def __call__(self, h, mask, deterministic, in_pieces=False):
-    """One layer.
+    """One layer: h ([B, C, L, D], whether this is the first layer) -> h, None.
 
     Args:
-      h: ([B, C, L, D], whether this is the first layer).
       mask: bool [B, C, L].
       in_pieces: runs a few chunks at a time, of which the backward pass keeps h
         only, with other dropout masks. Not for initialisation.
-
-    Returns:
-      h likewise, None.
     """
     h, is_first = h
     exchanged = chunks.exchange(h, mask, self.config.align)
@@ -148,12 +144,7 @@ class SimCAS(selector_lib.SelectingModel, bart.Bart):
   def chunk_states(
       self, inputs, input_mask=None, deterministic=True, seeds=None
   ):
-    """`encode` up to the choice.
-
-    inputs [B, C, L] token ids, or [B, L].
-
-    Returns:
-      states [B, C, L, D], mask bool [B, C, L], seeds [B].
+    """`encode` up to the choice: states [B, C, L, D], mask, seeds [B].
 
     Raises:
       InputError: a chunk has more tokens than there are positions, C is not 1

@@ -91,11 +91,9 @@ class SimCASLocost(selector_lib.SelectingModel, encoder_decoder.EncoderDecoder):
     return jnp.pad(x, padding).reshape(len(x), C, J, *x.shape[2:])
 
   def attention(self, memory, targets_in, written):
-    """Where the decoder looks, see `SelectingModel`.
+    """Where the decoder looks, see `SelectingModel`: float32 [B, C, 1 + J].
 
-    Returns:
-      float32 [B, C, 1 + J] in SimCAS's layout, with 0 in place of g_0 and of
-      the start marks.
+    In SimCAS's layout, with 0 in place of g_0 and of the start marks.
     """
     mass = self.in_chunks(super().attention(memory, targets_in, written))
     return jnp.pad(mass, ((0, 0), (0, 0), (1, 0)))

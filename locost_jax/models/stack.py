@@ -110,13 +110,7 @@ def kept_bytes(config, B, L):
 
 
 def reads_in_pieces(config, remat, B, L):
-  """Whether an encoder's layers run over pieces of inputs [B, L].
-
-  Args:
-    remat: see `models.build`.
-    B: documents.
-    L: tokens of each.
-  """
+  """Whether an encoder's layers run over pieces of inputs [B, L]."""
   along = mesh_lib.SEQUENCE
   if remat == 'none' or not tokenwise.is_long(B, L, along):
     return False
@@ -127,20 +121,14 @@ def reads_in_pieces(config, remat, B, L):
 
 
 def init_cache(config, dtype, memory, cross_cache, max_length):
-  """The caches of a decoding of at most max_length tokens.
+  """The caches of a decoding of at most max_length tokens: (shared, per_row).
 
-  Args:
-    dtype: of keys and values.
-    cross_cache: states [B, L, D] -> keys and values [layers, B, H, L, K].
-    max_length: tokens.
-
-  Returns:
-    (shared, per_row). shared belongs to the documents and is only read: the
-    mask and either 'cross', what `cross_cache` gives, or, for L >=
-    long_attention.ABSORBED, 'states' [B, L, D]. per_row changes with every step
-    and has rows as the first axis of every leaf: 'own', keys and values [B,
-    layers, H, max_length, K], which stay in the row that wrote them, and the
-    'position' [B].
+  shared belongs to the documents and is only read: the mask and either 'cross',
+  the keys and values of cross_cache(states), or, for L >=
+  long_attention.ABSORBED, 'states' [B, L, D]. per_row changes with every step
+  and has rows as the first axis of every leaf: 'own', keys and values [B,
+  layers, H, max_length, K], which stay in the row that wrote them, and the
+  'position' [B].
   """
   c, (B, L, _) = config, memory['states'].shape
   if L >= long_attention.ABSORBED:

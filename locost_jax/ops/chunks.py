@@ -13,13 +13,9 @@ import jax.numpy as jnp
 
 
 def last_tokens(mask):
-  """The position of each chunk's last token.
+  """bool [..., L], true at tokens -> the last token's position, int [...].
 
-  Args:
-    mask: bool [..., L], true at tokens.
-
-  Returns:
-    int [...]; -1 for a chunk without tokens.
+  -1 for a chunk without tokens.
   """
   L = mask.shape[-1]
   last = L - 1 - jnp.argmax(jnp.flip(mask, -1), axis=-1)
@@ -32,12 +28,10 @@ def up_to_last(mask):
 
 
 def neighbours(is_chunk):
-  """The chunks before and after each one, in a ring.
+  """The chunks before and after each one, in a ring: two int [B, C].
 
-  is_chunk bool [B, C], false at chunks that only pad the batch.
-
-  Returns:
-    Two int [B, C]; arbitrary where is_chunk is false.
+  Arbitrary where is_chunk, bool [B, C], is false: there chunks only pad the
+  batch.
   """
   C = is_chunk.shape[1]
   places = jnp.arange(C)

@@ -101,12 +101,7 @@ def at_targets(queries, source, targets, piece=None):
 def of_all(queries, source, vocab_size, piece=None):
   """Returns c of every token. Not meant to be differentiated.
 
-  Args:
-    queries, source, piece: see `at_targets`.
-    vocab_size: V.
-
-  Returns:
-    [B, T, V], float32 at least; rows sum to 1.
+  [B, T, V], float32 at least, whose rows sum to 1; V is vocab_size.
   """
 
   def of_part(queries, source):
