@@ -40,7 +40,6 @@ import jax.numpy as jnp
 
 from locost_jax.config import decode_settings
 from locost_jax.generation import decode_limits
-from locost_jax.generation import largest
 
 NEVER = decode_limits.NEVER
 # The score of a finished text with a banned token. Below it: no text.
@@ -172,7 +171,7 @@ def _write_beams(settings, scores, state):
   K, position, done = settings.num_beams, state['position'], state['done']
   B, V = done.size, scores.shape[1]
   scores = (state['scores'][:, None] + scores).reshape(B, K * V)
-  scores, places = largest.top_k(scores, 2 * K)
+  scores, places = decode_limits.top_k(scores, 2 * K)
   parents, tokens = places // V, (places % V).astype(jnp.int32)
   written = _take(state['written'].reshape(B, K, -1), parents)
   written = written.at[:, :, position + 1].set(tokens)

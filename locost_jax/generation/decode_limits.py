@@ -7,13 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from locost_jax.generation import largest
-
 NEVER = float('-inf')
 
 # Tokens that are sorted first for top_p: 5 ms for 50 rows of 4,000 tokens,
 # against 43 ms for sorting all.
 NUCLEUS = 256
+BLOCK = 128  # numbers in a block of `top_k`, about the root of a row
 
 
 def ban_repeated_ngrams(scores, written, length, size):
@@ -114,7 +113,7 @@ def restrict(settings, scores):
   """
   scores = scores / settings.temperature
   if 0 < settings.top_k < scores.shape[1]:
-    least = largest.top_k(scores, settings.top_k)[0][:, -1:]
+    least = top_k(scores, settings.top_k)[0][:, -1:]
     scores = jnp.where(scores >= least, scores, NEVER)
   if settings.top_p < 1:
     log_p = jax.nn.log_softmax(scores)
@@ -143,3 +142,24 @@ def _least_of_nucleus(log_p, top_p):
       lambda: least(first),
       lambda: least(jnp.sort(log_p, axis=1, descending=True)),
   )
+
+
+def top_k(x, k):
+  """Like jax.lax.top_k of floating x [B, N], without sorting whole rows.
+
+  In a beam search on a CPU, XLA sorts whole rows for `jax.lax.top_k`: 150 ms per
+  token for 50 rows of 16,000 scores, against 6 ms here. The k largest lie in
+  the k blocks with the largest maxima, so only those are sorted.
+  """
+  B, N = x.shape
+  count = -(-N // BLOCK)
+  if k >= count:
+    return jax.lax.top_k(x, k)
+  x = jnp.pad(x, ((0, 0), (0, count * BLOCK - N)), constant_values=-jnp.inf)
+  x = x.reshape(B, count, BLOCK)
+  # Sorted, so that of equal numbers the first comes first.
+  blocks = jnp.sort(jax.lax.top_k(x.max(-1), k)[1], axis=1)
+  few = jnp.take_along_axis(x, blocks[..., None], axis=1).reshape(B, -1)
+  numbers, places = jax.lax.top_k(few, k)
+  blocks = jnp.take_along_axis(blocks, places // BLOCK, axis=1)
+  return numbers, blocks * BLOCK + places % BLOCK

@@ -27,14 +27,9 @@ class Encoder(nn.Module):
   LAYER = bart_layers.EncoderLayer
 
   def setup(self):
-    layer = self.LAYER
-    if self.remat == 'full':
-      layer = nn.remat(layer, prevent_cse=False, static_argnums=(3, 4))
-    self.layers = nn.scan(
-        layer,
-        in_axes=nn.broadcast,
-        **stack.stacked(self.config.num_layers, self.remat),
-    )(self.config, self.dtype)
+    self.layers = stack.make_encoder_layers(
+        self.LAYER, self.config, self.remat, self.dtype
+    )
     self.position_embedding = bart_layers.PositionEmbedding(
         self.config, self.dtype
     )

@@ -10,7 +10,6 @@ rates.
 """
 
 import dataclasses
-import functools
 
 from flax import linen as nn
 import jax.numpy as jnp
@@ -123,22 +122,6 @@ class PositionEmbedding(nn.Module):
     return self.embedding.astype(self.dtype)[positions + OFFSET]
 
 
-class FeedForward(nn.Module):
-  """[..., D] -> [..., D] through d_ff hidden units."""
-
-  d_ff: int
-  dropout_rate: float
-  dtype: jnp.dtype
-
-  @nn.compact
-  def __call__(self, x, deterministic):
-    D, F = x.shape[-1], self.d_ff
-    dense = functools.partial(layers.dense, dtype=self.dtype, use_bias=True)
-    hidden = nn.gelu(dense(F, D**-0.5, name='wi')(x), approximate=False)
-    hidden = nn.Dropout(self.dropout_rate)(hidden, deterministic)
-    return dense(D, F**-0.5, name='wo')(hidden)
-
-
 class EncoderLayer(nn.Module):
   """One layer of the encoder; a step of `nn.scan`."""
 
@@ -149,8 +132,8 @@ class EncoderLayer(nn.Module):
     c = self.config
     self.self_attention = make_attention(c, self.dtype, c.num_heads)
     self.self_attention_norm = make_norm(self.dtype)
-    self.feed_forward = FeedForward(
-        c.d_ff, c.activation_dropout_rate, self.dtype
+    self.feed_forward = layers.FeedForward(
+        c.d_ff, c.feed_forward, c.activation_dropout_rate, self.dtype
     )
     self.feed_forward_norm = make_norm(self.dtype)
     self.dropout = nn.Dropout(c.dropout_rate)
@@ -188,8 +171,11 @@ PARTS = decoder_layers.Parts(
     make_attention=lambda config, dtype: make_attention(
         config, dtype, config.decoder_heads
     ),
-    make_feed_forward=lambda config, dtype: FeedForward(
-        config.decoder_d_ff, config.activation_dropout_rate, dtype
+    make_feed_forward=lambda config, dtype: layers.FeedForward(
+        config.decoder_d_ff,
+        config.feed_forward,
+        config.activation_dropout_rate,
+        dtype,
     ),
     norms_first=False,
     has_dropout=has_dropout,

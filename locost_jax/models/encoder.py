@@ -102,14 +102,9 @@ class Encoder(nn.Module):
   remat: str
 
   def setup(self):
-    layer = EncoderLayer
-    if self.remat == 'full':
-      layer = nn.remat(layer, prevent_cse=False, static_argnums=(3, 4))
-    self.layers = nn.scan(
-        layer,
-        in_axes=nn.broadcast,
-        **stack.stacked(self.config.num_layers, self.remat),
-    )(self.config, self.make_mixer, self.dtype)
+    self.layers = stack.make_encoder_layers(
+        EncoderLayer, self.config, self.remat, self.make_mixer, self.dtype
+    )
     self.common = None
     if self.config.shares_arrays:
       self.common = self.make_mixer.Common(self.config)

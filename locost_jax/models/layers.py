@@ -1,7 +1,8 @@
-"""Norms, feed-forwards and dropout of the T5 family.
+"""Products, norms and feed-forwards.
 
 RMS norm: w x rsqrt(mean(x^2) + eps), variance in float32, no mean, no bias.
-Feed-forward: wo(gelu(wi_0 x) * wi_1 x), or wo(relu(wi x)) (Shazeer 2020).
+Feed-forward: wo(gelu(wi_0 x) * wi_1 x), or wo(relu(wi x)) (Shazeer 2020);
+BART's: wo(gelu(wi x)) with the exact (erf) GELU and biases.
 """
 
 import functools
@@ -242,21 +243,30 @@ class RMSNorm(nn.Module):
 
 
 class FeedForward(nn.Module):
-  """[..., D] -> [..., D] through d_ff hidden units."""
+  """[..., D] -> [..., D] through d_ff hidden units; see the top.
+
+  form: 'gated-gelu' or 'relu' (T5), or 'gelu' (BART), which has biases.
+  """
 
   d_ff: int
-  gated: bool
+  form: str
   dropout_rate: float
   dtype: jnp.dtype
 
   @nn.compact
   def __call__(self, x, deterministic):
     D, F = x.shape[-1], self.d_ff
-    if self.gated:
-      gate = dense(F, D**-0.5, self.dtype, 'wi_0')(x)
-      hidden = nn.gelu(gate, approximate=True)
-      hidden = hidden * dense(F, D**-0.5, self.dtype, 'wi_1')(x)
+    project = functools.partial(
+        dense, dtype=self.dtype, use_bias=self.form == 'gelu'
+    )
+    if self.form == 'gated-gelu':
+      hidden = nn.gelu(project(F, D**-0.5, name='wi_0')(x), approximate=True)
+      hidden = hidden * project(F, D**-0.5, name='wi_1')(x)
     else:
-      hidden = nn.relu(dense(F, D**-0.5, self.dtype, 'wi')(x))
+      hidden = project(F, D**-0.5, name='wi')(x)
+      if self.form == 'relu':
+        hidden = nn.relu(hidden)
+      else:
+        hidden = nn.gelu(hidden, approximate=False)
     hidden = nn.Dropout(self.dropout_rate)(hidden, deterministic)
-    return dense(D, F**-0.5, self.dtype, 'wo')(hidden)
+    return project(D, F**-0.5, name='wo')(hidden)

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
@@ -87,8 +88,9 @@ def make_norm(config, dtype):
 
 def make_feed_forward(config, dtype):
   """Returns a feed-forward of the T5 family."""
-  gated = config.feed_forward == 'gated-gelu'
-  return layers.FeedForward(config.d_ff, gated, config.dropout_rate, dtype)
+  return layers.FeedForward(
+      config.d_ff, config.feed_forward, config.dropout_rate, dtype
+  )
 
 
 def make_attention(config, dtype):
@@ -98,26 +100,20 @@ def make_attention(config, dtype):
   )
 
 
-def kept_bytes(config, B, L):
-  """Returns the bytes that an encoder keeps for backward with remat='none'.
-
-  Counts 32 float32 arrays [B, L, D] per layer. Measured on a CPU, each layer
-  added 34 to 35 such arrays to XLA's temporary memory, with its gradients
-  (D 768 and 256, F 2.7 D and 2 D). A layer of BART added 29, or 10 if computed
-  in pieces (D 256, F 4 D, L 1024).
-  """
-  return 32 * 4 * config.num_layers * B * L * config.d_model
-
-
 def reads_in_pieces(config, remat, B, L):
-  """Whether an encoder's layers run over pieces of inputs [B, L]."""
+  """Whether an encoder's layers run over pieces of inputs [B, L].
+
+  With remat='none' the backward pass keeps about 32 float32 arrays [B, L, D] of
+  a layer. Measured on a CPU, each layer added 34 to 35 such arrays to XLA's
+  temporary memory, with its gradients (D 768 and 256, F 2.7 D and 2 D). A layer
+  of BART added 29, or 10 if computed in pieces (D 256, F 4 D, L 1024).
+  """
   along = mesh_lib.SEQUENCE
   if remat == 'none' or not tokenwise.is_long(B, L, along):
     return False
-  return (
-      remat != 'auto'
-      or kept_bytes(config, *tokenwise.on_device(B, L, along)) > AUTO_BYTES
-  )
+  rows, length = tokenwise.on_device(B, L, along)
+  kept = 32 * 4 * config.num_layers * rows * length * config.d_model
+  return remat != 'auto' or kept > AUTO_BYTES
 
 
 def init_cache(config, dtype, memory, cross_cache, max_length):
@@ -156,3 +152,11 @@ def stacked(num_layers, remat):
       length=num_layers,
       unroll=num_layers if is_unrolled else 1,
   )
+
+
+def make_encoder_layers(layer, config, remat, *arguments):
+  """Returns the layers of an encoder, layer(config, *arguments), as one module."""
+  if remat == 'full':
+    layer = nn.remat(layer, prevent_cse=False, static_argnums=(3, 4))
+  over = stacked(config.num_layers, remat)
+  return nn.scan(layer, in_axes=nn.broadcast, **over)(config, *arguments)

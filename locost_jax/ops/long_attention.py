@@ -208,19 +208,25 @@ class Softmax(NamedTuple):
 
   def joined(self, along):
     """The softmax over all devices along a mesh axis; None: this device's."""
-    if along is None or not mesh_lib.is_on_mesh():
-      return self
-    m = jax.lax.pmax(self.m, along)
-    own = jnp.exp(self.m - m)
-    return Softmax(
-        m,
-        jax.lax.psum(self.l * own, along),
-        jax.lax.psum(self.total * own[..., None], along),
-    )
+    return Softmax(*join(along, *self))
 
   def context(self, dtype):
     """The weighted mean of the values, [B, T, H, K]."""
     return (self.total / self.l[..., None]).swapaxes(1, 2).astype(dtype)
+
+
+def join(along, m, *sums):
+  """The maximum, and the sums of exp(score - m), of all devices along an axis."""
+  if along is None or not mesh_lib.is_on_mesh():
+    return m, *sums
+  top = jax.lax.pmax(m, along)
+  own = jnp.exp(m - top)
+  return top, *(
+      jax.lax.psum(
+          x * own.reshape(own.shape + (1,) * (x.ndim - own.ndim)), along
+      )
+      for x in sums
+  )
 
 
 def of_states(queries, states, mask):
