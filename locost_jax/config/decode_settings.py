@@ -175,9 +175,6 @@ def with_ids(settings, vocabulary):
 
   Sentinels (<extra_id_0> and so on) stand for spans that were cut out of a
   text. No summary has them, so they are banned.
-
-  Raises:
-    InputError: start='bos' with a vocabulary without bos.
   """
   start_id = vocabulary.start_id
   if settings.start == 'bos':
@@ -197,14 +194,10 @@ def with_ids(settings, vocabulary):
 
 
 def of_run(config):
-  """Returns the checked Settings of a run.
+  """Returns the checked Settings of a run's config, or of its config.json.
 
   Unless config.decode.start is set, texts start like the targets in training:
-  config.data.targets_start.
-
-  Args:
-    config: the whole config, or config.json as nested dicts; that of an
-      imported model has no `data`.
+  config.data.targets_start. That of an imported model has no `data`.
   """
   settings = from_config(config['decode'])
   data = config.get('data') or {}
@@ -216,9 +209,7 @@ def of_run(config):
 def from_config(values):
   """Returns the checked Settings of config.decode, or of a stored one.
 
-  Args:
-    values: {option: value}, and ids; a missing option has its default. `seed`
-      is not a setting and is ignored.
+  A missing option has its default; `seed` is not a setting and is ignored.
   """
   values = {key: x for key, x in dict(values).items() if key != 'seed'}
   names = list(as_dict(Settings()))
@@ -233,11 +224,7 @@ def from_config(values):
 
 
 def check(settings, vocab_size=None):
-  """Raises an InputError for invalid settings.
-
-  Args:
-    vocab_size: the model's, or None: forced tokens are not compared with it.
-  """
+  """Raises an InputError for invalid settings; vocab_size None: not known."""
   s = settings
 
   known = {key: field.metadata['kind'] for key, field in OPTIONS.items()}

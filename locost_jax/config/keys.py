@@ -2,8 +2,8 @@
 
 An entry describes a single value. The modules that read the values check their
 combinations with others, the data, a vocabulary or the devices, and the choices
-of a text. `config.schema` makes from the table the default config, --help=config
-and the checks of configs, of flags and of stored configs.
+of a text. `config.schema` makes from the table the default config,
+--help=config and the checks of configs, of flags and of stored configs.
 """
 
 from locost_jax.config import decode_settings
@@ -16,6 +16,7 @@ from locost_jax.config.kinds import LAYERS
 from locost_jax.config.kinds import MILLION
 from locost_jax.config.kinds import number
 from locost_jax.config.kinds import SEED
+from locost_jax.config.kinds import STEPS
 from locost_jax.config.kinds import TOKENS
 from locost_jax.config.model_keys import MODELS
 
@@ -26,6 +27,7 @@ _COUNT = integer(0, COUNT)
 _POSITIVE_COUNT = integer(1, COUNT)
 _MILLION = integer(1, MILLION)
 _SEED = integer(0, SEED)
+_LENGTH = integer(2, TOKENS)
 _LENGTHS = kinds.lengths(TOKENS)
 _PATH = kinds.path()
 # hf://org/name is a model on the Hugging Face Hub.
@@ -33,27 +35,19 @@ _MODEL = kinds.path('hf')
 
 
 DATA = {
-    'task': Key(
-        '', "corpus or mixture of locost_jax/data/corpora.py; '': files"
-    ),
+    'task': Key('', "corpus or mixture of data/corpora.py; '': files"),
     'train_files': Key(
         '',
         'instead of a task: JSONL, CSV, TSV, parquet or text files; names '
         'and glob patterns, separated by commas',
         _PATH,
     ),
-    'validation_files': Key(
-        '', "files; '': 2% of the training rows, by hash", _PATH
-    ),
+    'validation_files': Key('', "'': 2% of the training rows, by hash", _PATH),
     'test_files': Key('', "files; '': no test split", _PATH),
     'input_field': Key('document', 'the field with the input'),
     'target_field': Key('summary', 'the field with the target'),
-    'query_field': Key(
-        '', "the field with a query before the input; '': `query`, if present"
-    ),
-    'references_field': Key(
-        '', "the field with a list of references; '': `references`"
-    ),
+    'query_field': Key('', "the field with a query; '': `query`, if present"),
+    'references_field': Key('', "the field with references; '': `references`"),
     'text_unit': Key('file', ".txt: a row is a 'file', 'paragraph' or 'line'"),
     'targets_start': Key(
         'start_id',
@@ -69,39 +63,21 @@ DATA = {
     'vocabulary_size': Key(
         8000, 'tokens of a trained one, with extra ids', integer(104, MILLION)
     ),
-    'max_input_length': Key(
-        4096, 'maximum tokens of an input, with eos', integer(2, TOKENS)
-    ),
-    'max_target_length': Key(
-        512, 'maximum tokens of a target, with eos', integer(2, TOKENS)
-    ),
-    'input_buckets': Key(
-        (), 'padded input lengths; (): 2^k and 1.5 * 2^k', _LENGTHS
-    ),
-    'target_buckets': Key(
-        (), 'padded target lengths; (): 2^k and 1.5 * 2^k', _LENGTHS
-    ),
+    'max_input_length': Key(4096, 'most tokens of an input, with eos', _LENGTH),
+    'max_target_length': Key(512, 'most tokens of a target, with eos', _LENGTH),
+    'input_buckets': Key((), 'padded lengths; (): 2^k, 1.5 * 2^k', _LENGTHS),
+    'target_buckets': Key((), 'padded lengths; (): 2^k, 1.5 * 2^k', _LENGTHS),
     'cache_dir': Key('', "directory of token caches; '': WORKDIR/cache", _PATH),
-    'window_shards': Key(
-        8, 'large corpora: number of shards shuffled together', _MILLION
-    ),
-    'corpora_dir': Key(
-        'corpora', 'directory that papers/prepare.py writes to', _PATH
-    ),
-    'tfds_dir': Key(
-        '', "directory of TFDS's data; '': its default", kinds.path('*')
-    ),
-    'check_sizes': Key(
-        True, "refuse a corpus whose size differs from its paper's"
-    ),
+    'window_shards': Key(8, 'large corpora: shards shuffled at once', _MILLION),
+    'corpora_dir': Key('corpora', 'directory of papers/prepare.py', _PATH),
+    'tfds_dir': Key('', "TFDS's directory; '': its default", kinds.path('*')),
+    'check_sizes': Key(True, "refuse corpora whose size is not their paper's"),
     'mixture_cap': Key(
         100000,
         'mixtures: records of a task that count, at most',
         _POSITIVE_COUNT,
     ),
-    'train_examples': Key(
-        0, 'training examples per task, chosen by data.seed; 0: all', _COUNT
-    ),
+    'train_examples': Key(0, 'examples per task, by data.seed; 0: all', _COUNT),
     'pages': Key(
         '',
         "how to split documents. PageSum: 'spatial', 'discourse' or "
@@ -112,9 +88,7 @@ DATA = {
         1024, 'maximum tokens of a page or chunk with marks', integer(3, TOKENS)
     ),
     'empty_page': Key('.', "text of a page that has none; '': mask the page"),
-    'query_in': Key(
-        '', "the query begins 'every' page ('') or only the 'first'"
-    ),
+    'query_in': Key('', "the query begins 'every' page (''), or the 'first'"),
     'document_length': Key(
         0,
         'spatial pages: split only these first tokens; 0: all',
@@ -127,26 +101,16 @@ OPTIM = {
     'name': Key('adamw', "'adamw' or 'adafactor'"),
     'schedule': Key('constant', "'constant' or 'inverse_sqrt' (T5's)"),
     'learning_rate': Key(0.0005, 'peak learning rate'),
-    'warmup_steps': Key(
-        0.0, 'steps of linear warmup from zero', kinds.STEPS, old='ramp'
-    ),
-    'flat_steps': Key(
-        0.0, 'inverse_sqrt: first steps at the peak', kinds.STEPS, old='warmup'
-    ),
-    'cooldown_steps': Key(
-        0.0, 'last steps, of linear decay to zero', kinds.STEPS, old='cooldown'
-    ),
+    'warmup_steps': Key(0.0, 'steps of linear warmup', STEPS, old='ramp'),
+    'flat_steps': Key(0.0, 'inverse_sqrt: steps at peak', STEPS, old='warmup'),
+    'cooldown_steps': Key(0.0, 'last steps, down to 0', STEPS, old='cooldown'),
     'b1': Key(0.9, 'AdamW: decay of the mean gradient', _RATE),
     'b2': Key(0.999, 'AdamW: decay of the mean squared gradient', _RATE),
     'eps': Key(1e-08, 'AdamW: added to the root of the squared gradient'),
-    'scale_by_parameter': Key(
-        True, 'Adafactor: updates relative to parameters'
-    ),
+    'scale_by_parameter': Key(True, 'Adafactor: updates relative to weights'),
     'weight_decay': Key(0.0, 'decoupled, on matrices only'),
     'clip': Key(1.0, 'maximum global gradient norm; 0: no clipping'),
-    'label_smoothing': Key(
-        0.0, 'probability spread over the vocabulary', _RATE
-    ),
+    'label_smoothing': Key(0.0, 'probability spread over all tokens', _RATE),
     'z_loss': Key(0.0, 'weight of log(Z)^2 in the loss'),
     'groups': Key(
         (),
@@ -171,21 +135,15 @@ TRAIN = {
         'not used',
         integer(0, 10**9),
     ),
-    'accumulate': Key(
-        1, 'gradient accumulation: parts of a batch per update', _MILLION
-    ),
+    'accumulate': Key(1, 'parts of a batch per update', _MILLION),
     'eval_every': Key(1000, 'steps between evaluations; 0: only the last'),
-    'checkpoint_every': Key(
-        1000, 'steps between checkpoints; 0: only the last'
-    ),
+    'checkpoint_every': Key(1000, 'steps between checkpoints; 0: only last'),
     'patience': Key(
         0,
         'stop the run or phase after this many evaluations in a row that do '
         'not improve checkpoint.metric; 0: never',
     ),
-    'log_every': Key(
-        10, 'steps between lines of metrics.jsonl', _POSITIVE_COUNT
-    ),
+    'log_every': Key(10, 'steps per line of metrics.jsonl', _POSITIVE_COUNT),
     'remat': Key(
         'auto',
         "activations that a layer keeps for the backward pass. 'none': all; "
@@ -215,7 +173,7 @@ TRAIN = {
         kinds.patterns("path in the source or ''", kinds.TEXT),
     ),
     'max_nonfinite_steps': Key(
-        0, 'skip up to this many steps whose loss is not finite'
+        0, 'skip up to N steps whose loss is not finite'
     ),
     'timeout': Key(
         1800,
@@ -238,9 +196,7 @@ TRAIN_LORA = {
 }
 
 SELECTOR = {
-    'every': Key(
-        50, 'updates of the others for each training of it', _POSITIVE_COUNT
-    ),
+    'every': Key(50, 'other updates per training of it', _POSITIVE_COUNT),
     'epochs': Key(2, 'passes over the chunks each time', integer(1, 10**4)),
     'minibatch': Key(512, 'tokens of a chunk per update', integer(1, TOKENS)),
     'learning_rate': Key(0.0001, 'constant learning rate of Adam'),
@@ -268,9 +224,7 @@ SELECTOR = {
 }
 
 EVAL = {
-    'examples': Key(
-        500, 'during training, use only this many first examples; 0: all'
-    ),
+    'examples': Key(500, 'in training, use only these first examples; 0: all'),
     'batch_size': Key(32, 'documents per batch, over all devices', _MILLION),
     'metrics': Key(('loss', 'rouge', 'recall'), 'any of these three'),
     'protocol': Key(
@@ -279,9 +233,7 @@ EVAL = {
         "protocol of docs/evaluation.md. 'auto': 'unicode' if a-z and 0-9 "
         "cover less than half of the references' letters, else 'locost'",
     ),
-    'baselines': Key(
-        False, 'also score baselines and the model before training'
-    ),
+    'baselines': Key(False, 'also score baselines and the untrained model'),
 }
 
 MESH = {
@@ -295,9 +247,7 @@ MESH = {
 
 CHECKPOINT = {
     'keep_latest': Key(2, 'number of latest checkpoints to keep', _MILLION),
-    'keep_best': Key(
-        1, 'number of best checkpoints to keep', integer(0, MILLION)
-    ),
+    'keep_best': Key(1, 'best checkpoints to keep', integer(0, MILLION)),
     'metric': Key(
         'auto',
         "the metric of the best checkpoint; 'auto': the loss if an "
@@ -307,9 +257,7 @@ CHECKPOINT = {
 
 GSG = {
     'ratio': Key(0.2, 'share of the sentences that become the target', _SHARE),
-    'strategy': Key(
-        'independent', 'how to choose gap sentences, see locost_jax/data/gsg.py'
-    ),
+    'strategy': Key('independent', 'choice of gap sentences, see data/gsg.py'),
     'mask': Key('', "the text that replaces a gap sentence; '': nothing"),
     'seed': Key(0, 'random seed of the choice', _SEED),
 }
@@ -317,9 +265,7 @@ GSG = {
 SPAN_CORRUPTION = {
     'share': Key(0.5, 'share of the documents', _SHARE),
     'density': Key(0.15, 'share of the tokens that are cut out', _SHARE),
-    'mean_length': Key(
-        3.0, 'mean length of a span in tokens', number(1, TOKENS)
-    ),
+    'mean_length': Key(3.0, 'mean tokens of a span', number(1, TOKENS)),
     'seed': Key(0, 'random seed of the spans', _SEED),
 }
 
@@ -398,8 +344,7 @@ KEYS |= {
 # keeps the key, so that the error message names it.
 REMOVED = {'data.packing': (False, None)}  # several short documents in a row
 
-# The flags of all commands by what they take, except choices, which absl checks.
-# COMMAND.FLAG is a command's own flag with the name of another one.
+# The flags of all commands, except choices, which absl checks. COMMAND.FLAG is a command's own flag with the name of another one.
 _FLAGS = {
     kinds.TEXT: (
         'coordinator empty_page input_field max_shard_size metrics model '
@@ -422,7 +367,7 @@ _FLAGS = {
     integer(1, 10**4): 'processes',
     integer(0, TOKENS): 'summary_length',
     integer(1, TOKENS): 'tokens',
-    integer(2, TOKENS): 'length max_input_length',
+    _LENGTH: 'length max_input_length',
     integer(8, TOKENS): 'part_length',
     integer(1, 2**60): 'max_document_bytes',
 }

@@ -27,13 +27,9 @@ _EVERY = {
     'num_layers': Key(12, 'encoder layers', _LAYERS),
     'num_decoder_layers': Key(12, 'decoder layers', _LAYERS),
     'dropout_rate': Key(0.0, 'dropout of all branches and embeddings', _RATE),
-    'copy': Key(
-        False, 'copy words of the input (locost_jax/models/copy_head.py)'
-    ),
+    'copy': Key(False, 'copy words of the input (models/copy_head.py)'),
     'copy_dim': Key(64, "width of the copy head's queries and keys", _MILLION),
-    'copy_ngram': Key(
-        0, 'longest n-gram that the copy head continues; 0: off', integer(0, 16)
-    ),
+    'copy_ngram': Key(0, 'longest n-gram to continue; 0: off', integer(0, 16)),
 }
 
 
@@ -48,12 +44,8 @@ _T5_STYLE = _EVERY | {
     'feed_forward': Key(
         'gated-gelu', "'gated-gelu' or 'relu'", choice('gated-gelu', 'relu')
     ),
-    'tie_embeddings': Key(
-        True, 'the output layer is the embedding, scaled (T5 v1.0)'
-    ),
-    'relative_attention_num_buckets': Key(
-        32, 'buckets of the position bias', _MILLION
-    ),
+    'tie_embeddings': Key(True, 'output layer is the embedding, scaled (v1.0)'),
+    'relative_attention_num_buckets': Key(32, 'of the position bias', _MILLION),
     'relative_attention_max_distance': Key(
         128, 'larger distances share a bucket', _TOKENS
     ),
@@ -88,12 +80,8 @@ _BART = _changed(
     'decoder_d_ff': Key(3072, "width of the decoder's feed-forward", _MILLION),
     'feed_forward': Key('gelu', 'the only choice', choice('gelu')),
     'attention_dropout_rate': Key(0.0, 'dropout of attention weights', _RATE),
-    'activation_dropout_rate': Key(
-        0.0, 'dropout inside the feed-forward', _RATE
-    ),
-    'max_positions': Key(
-        1024, 'maximum tokens of an input, a summary', _TOKENS
-    ),
+    'activation_dropout_rate': Key(0.0, 'dropout in the feed-forward', _RATE),
+    'max_positions': Key(1024, 'maximum tokens of input or summary', _TOKENS),
     'scale_embedding': Key(False, 'multiply embeddings by sqrt(D)'),
     'pad_id': Key(1, 'the id of padding in the vocabulary', integer(0, IDS)),
     'num_decoder_heads': Key(

@@ -60,8 +60,7 @@ def keys_of(model):
 def check_config(config):
   """Raises an InputError for a key with a value that is not allowed.
 
-  Args:
-    config: a whole config; keys that are not in the table are ignored.
+  Keys that are not in the table are ignored.
   """
   keys = keys_of(config['model'].get('name'))
   for key, value in leaves(config):
@@ -79,9 +78,7 @@ def check_section(name, section):
 def check_flags(flags, command):
   """Raises an InputError for a flag with a value that is not allowed.
 
-  Args:
-    flags: mapping of names to values; None: not given.
-    command: the last part of the command's module, such as 'score'.
+  command is the last part of the command's module; the value None: not given.
   """
   for name, value in flags.items():
     kind = table.FLAGS.get(f'{command}.{name}', table.FLAGS.get(name))
@@ -106,10 +103,8 @@ def check_stored(path, config):
   """Raises an InputError unless a config.json is a valid run's config.
 
   A run wrote it, but it may have been edited, damaged or sent by somebody else.
-  Whether the sizes fit together is checked when the model is built.
-
-  Args:
-    config: its contents, a dict with the current keys.
+  Whether the sizes fit together is checked when the model is built. config has
+  the current keys.
   """
   for name in ('model', *table.SECTIONS, 'shares'):
     above, _, last = name.rpartition('.')
@@ -188,15 +183,9 @@ def update_overrides(values):
 
 
 def help_page(config, path, prefix=''):
-  """Returns the page of --help=config.
+  """Returns the page of --help=config: the keys of a config, with meanings.
 
-  Args:
-    config: the config whose values are shown.
-    path: its file.
-    prefix: show only keys below this one, for example 'optim'; '': all.
-
-  Raises:
-    InputError: no key begins with the prefix.
+  prefix: show only keys below this one, for example 'optim'; '': all.
   """
   values = dict(leaves(config))
   keys = keys_of(config.model.name)

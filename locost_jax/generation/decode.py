@@ -60,20 +60,18 @@ def penalty(settings, length, ended):
 
 
 def begin(settings, per_row, batch_size, keys=None, inputs=None):
-  """The state before the first token.
+  """The state before the first token, a dict.
+
+  position (scalar, tokens written), written [R, 1 + T] with the start token
+  first, scores [R] (sums of log p), done [B], per_row, and entries of its
+  method: beams with caches have ancestors, int [B, K, T].
 
   Args:
     per_row: the model's state per row, for one row per document. It moves with
       its beam, except for per_row['own'] of a dict, which stays in its row.
-    batch_size: B.
     keys: one random key per document [B]; only sampling needs them.
     inputs: token ids of the documents [B, ...]; only
       encoder_no_repeat_ngram_size needs them.
-
-  Returns:
-    A dict: position (scalar, tokens written), written [R, 1 + T] with the start
-    token first, scores [R] (sums of log p), done [B], per_row, and entries of
-    its method: beams with caches have ancestors, int [B, K, T].
   """
   method = decode_settings.method_of(settings)
   K, T = settings.num_beams, settings.max_length

@@ -120,8 +120,8 @@ def mean_log_probs(
 ):
   """(1 / n) sum_t log p(y_t | y_1 .. y_(t-1), x): float32 [B], in nats.
 
-  The model's confidence in targets y [B, T], given inputs x; weights [B, T] are 1
-  at the n tokens that count.
+  The model's confidence in targets y [B, T], given inputs x; weights [B, T] are
+  1 at the n tokens that count.
   """
   scores = logits(model, params, inputs, targets_in, input_mask)
   log_p = jax.nn.log_softmax(scores.astype(jnp.float32))
@@ -160,7 +160,9 @@ finish = functools.partial(jax.jit, static_argnums=0)(decode.finish)
 def generate(
     model, params, inputs, input_mask, settings, seeds=None, steps=None
 ):
-  """Summaries of a batch.
+  """Summaries of a batch: int32 [B, T], up to and including eos, then pad.
+
+  Also their scores [B] as in `decode`.
 
   Args:
     model, params, inputs, input_mask: see `encode`. A model whose config
@@ -169,10 +171,6 @@ def generate(
     settings: a checked `decode_settings.Settings`; static.
     seeds: uint32 [B] of `document_seeds`; only sampling needs them.
     steps: None: as few programs as can be.
-
-  Returns:
-    tokens int32 [B, T], up to and including eos, then pad; scores [B] as in
-    `decode`.
   """
   is_compacted = model.config.is_compacted
   if steps is None and not is_compacted:

@@ -258,7 +258,7 @@ class CopyingModel(nn.Module):
     return self.copy_head.at_targets(written, source, targets)
 
   def copied_from(self, memory, targets_in, targets):
-    """Where targets [B, T], read as targets_in, were copied from: `CopiedFrom`."""
+    """Where targets [B, T] were copied from, given targets_in: `CopiedFrom`."""
     written, source = self.decoder_states(memory, targets_in)
     logits = self.head(written.h)
     return self.copy_head.copied_from(written, source, targets, logits)

@@ -24,10 +24,9 @@ from locost_jax.ops import tokenwise
 class Parts(NamedTuple):
   """The differences between the decoders of T5 and BART.
 
-  Attributes:
-    make_norm, make_attention, make_feed_forward: (config, dtype) -> a module.
-    norms_first: h + f(norm(h)), else norm(h + f(h)).
-    has_dropout: config -> whether a layer draws random numbers in training.
+  make_norm, make_attention, make_feed_forward: (config, dtype) -> a module;
+  norms_first: h + f(norm(h)), else norm(h + f(h)); has_dropout: config ->
+  whether a layer draws random numbers in training.
   """
 
   make_norm: Any
@@ -138,7 +137,7 @@ class DecoderLayer(nn.Module):
     return states, tuple(x.swapaxes(1, 2) for x in cache)
 
   def step(self, h, own_parts, shared, per_row, seen, bias):
-    """One token of each row: h [R, 1, D] -> h, and new keys, values [R, H, 1, K].
+    """One token of a row: h [R, 1, D] -> h, and new keys, values [R, H, 1, K].
 
     Args:
       own_parts: the index of this layer and its cross-attention's keys and

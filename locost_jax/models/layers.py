@@ -56,11 +56,10 @@ def matmul(a, b, i, j, precise=False):
   """The sum over axis i of one matrix and axis j of the other: [m, n].
 
   In the dtype of both; `precise`: not rounded to it, but float32 at least. The
-  incoming gradient is rounded, so that gradients cost the same.
-
-  Gradients are computed in their final layout. JAX's own gradient of b [k, n]
-  is the transpose of g^T a: on a CPU that copied g [m, n] and made a gated
-  feed-forward twice as slow, forward and backward.
+  incoming gradient is rounded, so that gradients cost the same, and gradients
+  are made in their final layout: JAX's own one of b [k, n] is the transpose of
+  g^T a, and on a CPU that copied g [m, n] and made a gated feed-forward twice
+  as slow.
   """
   return _contract(a, b, i, j, precise)
 

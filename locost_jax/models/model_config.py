@@ -43,7 +43,7 @@ class ModelConfig:
   shares_arrays = False  # whether the mixer has a `Common`, see `encoder`
 
   def check_mask(self, mask, what='input_mask'):
-    """Raises an InputError for a mask [B, L] or [B, P, L] that cannot be read."""
+    """Raises an InputError for a mask [B, L], [B, P, L] that cannot be read."""
 
   def decoder_rows(self, pages, length):
     """(rows of the decoder, tokens that each reads) of a document of pages."""

@@ -44,10 +44,8 @@ MOST_PROJECTED = 256 << 20
 class Selection(NamedTuple):
   """The selected tokens.
 
-  Attributes:
-    actions: bool [B, C, J], true where a token is selected.
-    state: [B, C, D], g_c, the selector's state at chunk c.
-    logits: float32 [B, C, J, 2], the actor's: skip, select.
+  actions bool [B, C, J], true where a token is selected; state [B, C, D], g_c;
+  logits float32 [B, C, J, 2], the actor's: skip, select.
   """
 
   actions: Any

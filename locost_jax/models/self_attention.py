@@ -93,7 +93,8 @@ def piece_length(B, H, S):
 class SharedBias(nn.Module):
   """mask [B, L] -> the bias by the distance of a query behind a key.
 
-  [H, Q + L - 1], of distances 1 - L to Q - 1; Q is L rounded up to whole pieces.
+  [H, Q + L - 1], of distances 1 - L to Q - 1; Q is L rounded up to whole
+  pieces.
   """
 
   config: stack.T5StyleConfig

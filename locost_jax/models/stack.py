@@ -21,11 +21,7 @@ AUTO_BYTES = 1 << 30
 
 @dataclasses.dataclass(frozen=True)
 class T5StyleConfig(model_config.ModelConfig):
-  """The keys of every T5-style model.
-
-  A model's own config extends this one and defines keys_seen, mixer_flops and
-  mixer_bytes for its token mixer, per layer (see `encoder`).
-  """
+  """The keys of every T5-style model, whose own config describes the mixer."""
 
   d_kv: int
   tie_embeddings: bool
@@ -155,7 +151,7 @@ def stacked(num_layers, remat):
 
 
 def make_encoder_layers(layer, config, remat, *arguments):
-  """Returns the layers of an encoder, layer(config, *arguments), as one module."""
+  """Returns an encoder's layers, layer(config, *arguments), as one module."""
   if remat == 'full':
     layer = nn.remat(layer, prevent_cse=False, static_argnums=(3, 4))
   over = stacked(config.num_layers, remat)

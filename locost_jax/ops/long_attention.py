@@ -216,7 +216,7 @@ class Softmax(NamedTuple):
 
 
 def join(along, m, *sums):
-  """The maximum, and the sums of exp(score - m), of all devices along an axis."""
+  """The maximum m, and the sums of exp(score - m), of an axis's devices."""
   if along is None or not mesh_lib.is_on_mesh():
     return m, *sums
   top = jax.lax.pmax(m, along)
@@ -268,7 +268,7 @@ def _of_part_of_states(queries, states, mask):
 
 
 def step_piece(backend, B, Q):
-  """Tokens whose states a decoding step reads at a time; Q queries in each of B.
+  """Tokens whose states a decoding step reads at a time, for Q queries of B.
 
   On a CPU they should stay in its caches. One layer at base size on 2 cores, in
   pieces of 256, 512, 1024 and at once: one document of 256K tokens 133, 100, 94
