@@ -344,7 +344,8 @@ KEYS |= {
 # keeps the key, so that the error message names it.
 REMOVED = {'data.packing': (False, None)}  # several short documents in a row
 
-# The flags of all commands, except choices, which absl checks. COMMAND.FLAG is a command's own flag with the name of another one.
+# The flags of all commands, except choices, which absl checks. COMMAND.FLAG is a
+# command's own flag with the name of another one.
 _FLAGS = {
     kinds.TEXT: (
         'coordinator empty_page input_field max_shard_size metrics model '

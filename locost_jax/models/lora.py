@@ -46,11 +46,14 @@ def add(params, config, rng):
   if not config.rank:
     return params
   paths = _select(params, config)
-  keys = jax.random.split(rng, len(paths))
-  adapted = params
-  for path, key in zip(paths, keys):
-    adapted = _with_adapters(adapted, path.split('/'), config.rank, key)
-  return adapted
+  flat = parameters.flatten(params)
+  for path, key in zip(paths, jax.random.split(rng, len(paths))):
+    *layers, rows, columns = flat[path].shape
+    dtype, above = flat[path].dtype, path.removesuffix(KERNEL)
+    a = jax.random.normal(key, (*layers, rows, config.rank), dtype)
+    flat[above + A] = a * rows**-0.5
+    flat[above + B] = jnp.zeros((*layers, config.rank, columns), dtype)
+  return parameters.unflatten(flat)
 
 
 def merge(params, alpha):
@@ -98,14 +101,3 @@ def _select(params, config):
           f'{min(shape[-2:])}, the smaller side of {path} {list(shape)}'
       )
   return chosen
-
-
-def _with_adapters(params, path, rank, rng):
-  """The same nested dict with A and B next to the kernel at a path of keys."""
-  first, *rest = path
-  if rest:
-    return params | {first: _with_adapters(params[first], rest, rank, rng)}
-  *layers, rows, columns = params[first].shape
-  dtype = params[first].dtype
-  a = jax.random.normal(rng, (*layers, rows, rank), dtype) * rows**-0.5
-  return params | {A: a, B: jnp.zeros((*layers, rank, columns), dtype)}

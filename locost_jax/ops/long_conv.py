@@ -213,15 +213,6 @@ def _writable(x):
   return x.astype(_precise(x)) if mesh_lib.platform() == 'cpu' else x
 
 
-def circular_conv(u, k, group=None):
-  """`learned_conv` with kernels k [D, n] in time."""
-
-  def spectrum(k, start, count):
-    return jnp.fft.rfft(jax.lax.dynamic_slice_in_dim(k, start, count))
-
-  return learned_conv(u, k, spectrum, k.shape[1], group)
-
-
 def release_size(length):
   """n of `release_kernel` for inputs of this length."""
   even = release_length(length)
