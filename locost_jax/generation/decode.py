@@ -11,9 +11,8 @@ Scores are sums of log p over the tokens written, divided by a length penalty:
 - 'gnmt': ((5 + length) / 6)^p (Wu et al. 2016, equation 14). The length counts
   the tokens written, eos too.
 For a text that ends with eos both are the number of tokens written. The
-repetition penalty changes log p in beam search and logits otherwise, as in
-Hugging Face's transformers. Banned tokens get log p = -inf without
-renormalising, forced tokens log p = 0.
+repetition penalty changes log p in beam search and logits otherwise. Banned
+tokens get log p = -inf without renormalising, forced tokens log p = 0.
 
 Beam search is that of Hugging Face's transformers 4.30: of the 2K best
 continuations of K beams, those among the first K that end with eos become
@@ -21,15 +20,9 @@ finished texts, and the K best others continue. A document is done when it has K
 finished texts and no beam, penalised at its current length, beats the worst of
 them; with `early_stopping` K finished texts suffice. Beams still open at the
 end count as finished. Reordering beams copies no caches: see
-`ops.beam_attention`.
-
-transformers 5 has other rules. For a beam that is still open, at the end and in
-the test whether a document is done, it divides by the number of tokens written;
-4.30 counts the start token too. That test takes the best beam that continues;
-4.30 takes the best of the 2K continuations, which may have ended. At the end,
-only open beams among the first K continuations count. So the best text can
-differ, except with length_penalty=0, or with early_stopping if the last token
-is forced to be eos.
+`ops.beam_attention`. transformers 5 differs: the length of an open beam is the
+number of tokens written, only beams that continue can prevent the end, and at
+the end only open beams among the first K continuations count.
 
 Lengths count written tokens, eos included and the start token not. Axes: B
 documents, K beams, R = B * K rows, T max_length, V vocabulary.

@@ -49,8 +49,7 @@ class Exported:
     for path, source in names_lib.sources(
         names_lib.table(config), abstract
     ).items():
-      shape = abstract[path].shape[source.is_stacked :]
-      shape = source.form[1](np.broadcast_to(np.zeros((), bool), shape)).shape
+      shape = source.released_shape(abstract[path].shape)
       for i, name in enumerate(source.names):
         layer = (i,) if source.is_stacked else ()
         self.tensors[name] = path, layer, source.form[1]

@@ -7,6 +7,8 @@ gradients all read the same rows.
 
 from typing import NamedTuple
 
+import numpy as np
+
 from locost_jax.errors import InputError
 
 # Functions from a released tensor to ours, and back.
@@ -272,6 +274,11 @@ class Source(NamedTuple):
   names: tuple
   is_stacked: bool
   form: tuple
+
+  def released_shape(self, shape):
+    """Returns the shape of each tensor, given that of the parameter."""
+    nothing = np.broadcast_to(np.zeros((), bool), shape[self.is_stacked :])
+    return self.form[1](nothing).shape
 
 
 def sources(names, abstract):

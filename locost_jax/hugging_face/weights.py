@@ -94,9 +94,7 @@ class Released:
       self._check_shapes(path, source)
 
   def _check_shapes(self, path, source):
-    shape = self._abstract[path].shape[source.is_stacked :]
-    nothing = np.broadcast_to(np.zeros((), bool), shape)
-    expected = source.form[1](nothing).shape
+    expected = source.released_shape(self._abstract[path].shape)
     for name in source.names:
       for stored in (self.stored[name], *self.copies.get(name, ())):
         if stored and self.tensors.shapes[stored] != expected:

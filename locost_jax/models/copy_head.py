@@ -3,17 +3,13 @@
   q[t] = W_q h[t]                      of the decoder's last state h
   k[s] = W_k e[s]                      of the states e that the decoder reads
   w[t] = W_n h[t] + b_n                [N], N = copy_ngram
-  m[t, s] = sum over n = 1..N of w[t, n] [x[s-n..s-1] = y[t-n..t-1]]
-  a[t, s] = softmax over s of q[t] . k[s] + m[t, s]
   g[t] = sigmoid(w_g . h[t] + b_g)     the share of the vocabulary
-  p[t](v) = g[t] p_vocabulary[t](v) + (1 - g[t]) sum of a[t, s] where x[s] = v
+  p[t](v) = g[t] p_vocabulary[t](v) + (1 - g[t]) c[t](v)
 
-See et al. 2017, equations 8 and 9, but with a separate attention, `copy_dim`
-wide, instead of the decoder's. Gate and mixture are in float32 at least.
-
-m lets the head continue the word or name that it is copying: positions after
-the same n tokens as the target get an extra score, as in the n-gram heads of
-Akyurek et al. 2024. An n-gram lies within one page or chunk.
+c is `ops.copy_attention`'s, of q, k and w (See et al. 2017, equations 8 and 9,
+but with a separate attention, `copy_dim` wide, instead of the decoder's). Gate
+and mixture are in float32 at least. w lets the head continue the word or name
+that it is copying; an n-gram lies within one page or chunk.
 
 Axes: B documents, S input tokens, T target length, D d_model, N longest n-gram,
 V vocabulary.

@@ -25,7 +25,7 @@ from locost_jax.models import stack
 class Model(copy_head.CopyingModel):
   """The interface of every model: encode, decode, cache, step.
 
-  A model has an `encoder`, a `decoder`, `vectors` of tokens and a `head`.
+  It has an `encoder`, a `decoder`, `vectors` of tokens and a `head`.
   """
 
   def __call__(self, inputs, targets_in, input_mask=None, deterministic=True):

@@ -7,12 +7,9 @@ A layer keeps two arrays of the input's length, h [B, L, D] and u [D, B, L]:
   h <- outward(h, u)         in pieces of the length, each over its input
 
 so that hidden units of the feed-forward exist for one piece and transforms for
-one group at a time. Same results as `model.apply(..., method='encode')`.
-
-For models whose mixer has these parts: inward(x, mask) -> u, outward(x, y),
-token by token; mix(u, spectrum) -> y; spectra(length) -> what `mix` would make
-from the parameters, channels first. Other models encode the whole input at
-once, with attention scores in pieces.
+one group at a time. Same results as `model.apply(..., method='encode')`. Other
+models than those whose mixer has these parts (see `encoder`) encode the whole
+input at once, with attention scores in pieces.
 """
 
 import functools

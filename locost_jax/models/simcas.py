@@ -150,10 +150,7 @@ class SimCAS(selector_lib.SelectingModel, bart.Bart):
       InputError: a chunk has more tokens than there are positions, C is not 1
         with chunk='one', or `sequence` does not divide C.
     """
-    if inputs.ndim == 2:
-      inputs, input_mask = jax.tree.map(
-          lambda x: x[:, None], (inputs, input_mask)
-      )
+    inputs, input_mask = jax.tree.map(stack.as_pages, (inputs, input_mask))
     if self.config.chunk == 'one' and inputs.shape[1] > 1:
       raise InputError(
           f"inputs have {inputs.shape[1]} chunks: model.chunk='one' reads one"

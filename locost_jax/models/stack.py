@@ -65,6 +65,11 @@ def lay_read(h):
   return mesh_lib.lay_out(h, mesh_lib.ROWS, mesh_lib.SEQUENCE)
 
 
+def as_pages(x):
+  """[B, P, L], or [B, L] as one page -> [B, P, L]."""
+  return x if x.ndim == 3 else x[:, None]
+
+
 def in_line(memory):
   """Joins the pages of arrays: [B, P, L, ...] -> [B, P L, ...]."""
   return jax.tree.map(
