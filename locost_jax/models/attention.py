@@ -57,7 +57,7 @@ class RelativeBias(nn.Module):
   def setup(self):
     self.embedding = self.param(
         'embedding',
-        layers.normal(self.stddev),
+        nn.initializers.normal(self.stddev),
         (self.num_buckets, self.num_heads),
     )
 

@@ -113,7 +113,7 @@ class PositionEmbedding(nn.Module):
     D = self.config.d_model
     self.embedding = self.param(
         'embedding',
-        layers.normal(D**-0.5),
+        nn.initializers.normal(D**-0.5),
         (self.config.max_positions + OFFSET, D),
     )
 

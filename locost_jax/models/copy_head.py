@@ -88,7 +88,7 @@ class CopyHead(nn.Module):
       self.ngrams = nn.Dense(
           N,
           dtype=precise,
-          kernel_init=layers.normal(D**-0.5),
+          kernel_init=nn.initializers.normal(D**-0.5),
           bias_init=nn.initializers.constant(2.0),
       )
 

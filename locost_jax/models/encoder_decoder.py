@@ -14,7 +14,6 @@ from typing import Any, Callable
 from flax import linen as nn
 import jax.numpy as jnp
 
-from locost_jax.models import attention
 from locost_jax.models import copy_head
 from locost_jax.models import decoder_layers
 from locost_jax.models import encoder as encoder_lib
@@ -122,13 +121,7 @@ class Decoder(decoder_layers.Decoder):
   def setup(self):
     super().setup()
     c = self.config
-    self.relative_bias = attention.RelativeBias(
-        c.num_heads,
-        c.relative_attention_num_buckets,
-        c.relative_attention_max_distance,
-        False,
-        c.d_model**-0.5,
-    )
+    self.relative_bias = stack.make_relative_bias(c, False)
     self.norm = stack.make_norm(c, self.dtype)
 
   def embed(self, h, positions):

@@ -20,11 +20,6 @@ def at_least_float32(x):
   return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
-def normal(stddev):
-  """Initialiser N(0, stddev^2)."""
-  return nn.initializers.normal(stddev)
-
-
 def product(x, kernel, axis=0, precise=False):
   """x [..., D] and kernel [D, F], or [F, D] with axis 1, -> [..., F].
 
@@ -132,7 +127,7 @@ def dense(
       use_bias=use_bias,
       dtype=dtype,
       name=name,
-      kernel_init=normal(stddev),
+      kernel_init=nn.initializers.normal(stddev),
       dot_general=dot_general,
   )
 
@@ -172,7 +167,9 @@ class Embedding(nn.Module):
 
   def setup(self):
     self.embedding = self.param(
-        'embedding', normal(self.stddev), (self.vocab_size, self.d_model)
+        'embedding',
+        nn.initializers.normal(self.stddev),
+        (self.vocab_size, self.d_model),
     )
 
   def table(self):

@@ -233,7 +233,7 @@ class BiSSM(nn.Module):
             ('A_imag', ssm.init_A(c.initialisation, 1), (G, D, N)),
             ('B', init_B, (G, D, N, 2)),
             ('C', ssm.init_complex_normal, (C, D, N, 2)),
-            ('D', layers.normal(1.0), (D,)),
+            ('D', nn.initializers.normal(1.0), (D,)),
         )
     }
 

@@ -99,9 +99,9 @@ class SharedBiases(nn.Module):
   config: LongT5Config
 
   def setup(self):
-    self.relative_bias = self_attention.relative_bias(self.config)
+    self.relative_bias = stack.make_relative_bias(self.config, True)
     if self.config.attention == GLOBAL:
-      self.global_relative_bias = self_attention.relative_bias(self.config)
+      self.global_relative_bias = stack.make_relative_bias(self.config, True)
 
   def __call__(self, mask):
     W = self.config.local_radius + 1

@@ -19,7 +19,6 @@ from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
-from locost_jax.models import attention
 from locost_jax.models import model_config
 from locost_jax.models import stack
 from locost_jax.ops import causal_attention
@@ -37,18 +36,6 @@ class T5Config(stack.T5StyleConfig):
   def keys_seen(self, length):
     """Returns how many keys a query of the encoder attends to."""
     return length
-
-
-def relative_bias(config):
-  """The bidirectional bias of an encoder's attention, a module."""
-  c = config
-  return attention.RelativeBias(
-      c.num_heads,
-      c.relative_attention_num_buckets,
-      c.relative_attention_max_distance,
-      True,
-      c.d_model**-0.5,
-  )
 
 
 def attend(queries, keys, values, mask, bias, rate=0.0, key=None):
@@ -100,7 +87,7 @@ class SharedBias(nn.Module):
   config: stack.T5StyleConfig
 
   def setup(self):
-    self.relative_bias = relative_bias(self.config)
+    self.relative_bias = stack.make_relative_bias(self.config, True)
 
   def __call__(self, mask):
     B, L = mask.shape

@@ -94,6 +94,17 @@ def make_feed_forward(config, dtype):
   )
 
 
+def make_relative_bias(config, bidirectional):
+  """Returns the position bias of the T5 family's attention, a module."""
+  return attention.RelativeBias(
+      config.num_heads,
+      config.relative_attention_num_buckets,
+      config.relative_attention_max_distance,
+      bidirectional,
+      config.d_model**-0.5,
+  )
+
+
 def make_attention(config, dtype):
   """Returns an attention of the T5 family."""
   return attention.Attention(

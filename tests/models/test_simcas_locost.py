@@ -106,16 +106,6 @@ def test_a_document_kept_whole_matches_locost(how):
     np.testing.assert_allclose(scores, same, 0, 1e-4)
 
 
-def test_a_document_of_one_chunk_matches_locost():
-  inputs, targets = documents()[:2, :8], tokens(7, 2, 5)
-  want = locost(inputs, targets, params=of_locost())
-  np.testing.assert_allclose(run(inputs, targets), want, 0, 1e-5)
-  # A document with a ninth token has two chunks and keeps a part of them.
-  more = documents()[2:3, :9]
-  want = locost(more, targets[:1], params=of_locost())
-  assert abs(run(more, targets[:1]) - want).max() > 1e-3
-
-
 @pytest.mark.parametrize('length', [29, 40])
 @pytest.mark.parametrize('selection,bias', [('sample', 1.5), ('argmax', 0.4)])
 def test_the_selector_matches_its_loop(selection, bias, length):
@@ -230,31 +220,6 @@ def test_decoding_in_steps_matches_one_program(small_buckets, options):
   for memory in seen:
     np.testing.assert_array_equal(memory['mask'], want['mask'])
     np.testing.assert_allclose(memory['states'], want['states'], 0, 1e-4)
-
-
-def test_gradients_match_locost_and_the_selector_has_none():
-  """A part of the tokens is kept; LOCOST gets the same mask."""
-  inputs, targets = documents(), tokens(7, 4, 5)
-  model, without = models.build(OURS), models.build(LOCOST)
-  mask = run(inputs, method='encode')['mask']
-
-  def loss(params):
-    return jnp.mean(model.apply(params, inputs, targets) ** 2)
-
-  def plain(params):
-    memory = without.apply(params, inputs, method='encode') | {'mask': mask}
-    logits = without.apply(params, memory, targets, method='decode')
-    return jnp.mean(logits**2)
-
-  found, wanted = (
-      parameters.flatten(jax.jit(jax.grad(function))(params)['params'])
-      for function, params in ((loss, small_params()), (plain, of_locost()))
-  )
-  for path, want in wanted.items():
-    bound = 1e-4 * abs(want).max() + 1e-7
-    np.testing.assert_allclose(found.pop(path), want, 0, bound, err_msg=path)
-  assert all(path.startswith('selector/') for path in found)
-  assert not any(np.any(array) for array in found.values())
 
 
 def test_attention_is_the_mean_of_the_mass():
