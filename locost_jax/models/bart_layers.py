@@ -69,6 +69,11 @@ class BartConfig(model_config.ModelConfig):
     """H of the decoder."""
     return self.num_decoder_heads or self.num_heads
 
+  @property
+  def has_dropout(self):
+    """See `ModelConfig`."""
+    return bool(self.dropout_rate or self.activation_dropout_rate)
+
   def keys_seen(self, length):
     """Returns how many keys a query of the encoder attends to."""
     return length
@@ -149,7 +154,7 @@ class EncoderLayer(nn.Module):
     x = self.dropout(x, deterministic)
     h = stack.lay_read(self.self_attention_norm(h + x))
     if in_pieces:
-      draws = not deterministic and has_dropout(self.config)
+      draws = not deterministic and self.config.has_dropout
       h = tokenwise.method(self, 'add', h, along=mesh_lib.SEQUENCE, draws=draws)
       return h, None
     return self.add(h, deterministic), None
@@ -158,11 +163,6 @@ class EncoderLayer(nn.Module):
     """The feed-forward and its norm, [B, L, D]."""
     x = self.dropout(self.feed_forward(h, deterministic), deterministic)
     return stack.lay_read(self.feed_forward_norm(h + x))
-
-
-def has_dropout(config):
-  """Whether a layer draws random numbers in training."""
-  return bool(config.dropout_rate or config.activation_dropout_rate)
 
 
 # The decoder's, see `decoder_layers`.
@@ -178,5 +178,4 @@ PARTS = decoder_layers.Parts(
         dtype,
     ),
     norms_first=False,
-    has_dropout=has_dropout,
 )

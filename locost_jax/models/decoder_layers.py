@@ -25,15 +25,13 @@ class Parts(NamedTuple):
   """The differences between the decoders of T5 and BART.
 
   make_norm, make_attention, make_feed_forward: (config, dtype) -> a module;
-  norms_first: h + f(norm(h)), else norm(h + f(h)); has_dropout: config ->
-  whether a layer draws random numbers in training.
+  norms_first: h + f(norm(h)), else norm(h + f(h)).
   """
 
   make_norm: Any
   make_attention: Any
   make_feed_forward: Any
   norms_first: bool
-  has_dropout: Any
 
 
 class DecoderLayer(nn.Module):
@@ -86,7 +84,7 @@ class DecoderLayer(nn.Module):
     h = self.branch(h, self.self_attention_norm, attend, deterministic)
     h = self.branch(h, self.cross_attention_norm, cross, deterministic)
     if in_pieces:
-      draws = not deterministic and self.parts.has_dropout(self.config)
+      draws = not deterministic and self.config.has_dropout
       return tokenwise.method(self, 'add', h, draws=draws), None
     return self.add(h, deterministic), None
 

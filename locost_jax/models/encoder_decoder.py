@@ -109,7 +109,6 @@ PARTS = decoder_layers.Parts(
     stack.make_attention,
     stack.make_feed_forward,
     norms_first=True,
-    has_dropout=lambda config: bool(config.dropout_rate),
 )
 
 

@@ -49,7 +49,9 @@ def kernels(model, params, length):
   """
   layer = make_layer(model)
   return jax.lax.map(
-      lambda p: layer.apply({'params': p}, length, method='spectra'),
+      lambda p: layer.apply(
+          {'params': p}, method=lambda layer: layer.mixer.spectra(length)
+      ),
       params['encoder']['layers'],
   )
 
@@ -163,7 +165,7 @@ def _layer(model, params, index, h, mask, spectrum):
       jnp.zeros_like(h, shape=(h.shape[2], *h.shape[:2])),
       2,
   )
-  y = run(u, spectrum or None, method='mix')
+  y = run(u, method=lambda layer, u: layer.mixer.mix(u, spectrum or None))
   return _over_pieces(
       lambda part, take: run(part, take(y, 2), method='outward'), h
   )

@@ -42,6 +42,11 @@ class ModelConfig:
   comes_in_parts = False  # see `low_memory_encoder`
   shares_arrays = False  # whether the mixer has a `Common`, see `encoder`
 
+  @property
+  def has_dropout(self):
+    """Whether a layer draws random numbers in training."""
+    return bool(self.dropout_rate)
+
   def check_mask(self, mask, what='input_mask'):
     """Raises an InputError for a mask [B, L], [B, P, L] that cannot be read."""
 

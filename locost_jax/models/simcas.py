@@ -97,7 +97,7 @@ class EncoderLayer(bart_layers.EncoderLayer):
         'group',
         h,
         mask,
-        draws=not deterministic and bart_layers.has_dropout(self.config),
+        draws=not deterministic and self.config.has_dropout,
         size=max(1, tokenwise.piece_length(1, tokens) // L),
     )
     return h.reshape(shape)
