@@ -14,6 +14,7 @@ from locost_jax.config import decode_settings
 from locost_jax.generation import decode
 from locost_jax.ops import beam_attention
 from locost_jax.summarizing import batch_memory
+from tests.generation.test_decode import search_in_lists
 from tests.models import small
 from tests.models import test_pagesum
 from tests.ops.compiled import temporary_bytes
@@ -39,6 +40,9 @@ MODELS = {
 }
 EARLY = decode_settings.Settings(
     num_beams=4, max_length=9, eos_id=7, pad_id=1, start_id=2
+)
+LATE = decode_settings.Settings(
+    num_beams=3, max_length=12, eos_id=7, pad_id=1, start_id=2, min_length=12
 )
 
 
@@ -84,13 +88,65 @@ def write(model, variables, memory, settings, copies=False):
   return decode.advance(settings, step, shared, state, settings.max_length)
 
 
+def copying_beams(s, step, shared, per_row):
+  """Beam search of one document; beams copy their parent's caches.
+
+  Returns:
+    (tokens, score, how often a beam continued another beam).
+  """
+  per_row = jax.tree.map(lambda x: np.repeat(x, s.num_beams, axis=0), per_row)
+
+  def score(texts, parents):
+    nonlocal per_row
+    per_row = jax.tree.map(lambda x: x[np.array(parents)].copy(), per_row)
+    last = np.array([[s.start_id, *text][-1] for text in texts])
+    logits, per_row = jax.tree.map(np.array, step(last, shared, per_row))
+    log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    if len(texts[0]) + 1 < s.min_length:
+      log_p[:, s.eos_id] = -np.inf
+    return log_p
+
+  return search_in_lists(s, score)
+
+
 soak = functools.partial(pytest.param, marks=pytest.mark.soak)
+more = functools.partial(pytest.param, marks=pytest.mark.products)
+# LongT5 and LOCOST have T5's decoder.
+MORE = 't5-late', 'bart-early', 'pagesum-early', 'global-early'
+SOAK = [f'{name}-late' for name in MODELS if name != 't5']
+SOAK += 'longt5-early', 'locost-early'
+PAIRS = ['t5-early', *map(more, MORE), *map(soak, SOAK)]
 
 
-@pytest.mark.parametrize(
-    'name',
-    ('t5', 'pagesum', *map(soak, ('longt5', 'locost', 'bart', 'global'))),
-)
+@pytest.mark.parametrize('name', PAIRS)
+def test_the_table_matches_copied_caches(name):
+  name, kind = name.split('-')
+  settings = EARLY if kind == 'early' else LATE
+  model, variables, memory = make(name)
+  state = jax.jit(lambda memory: write(model, variables, memory, settings))(
+      memory
+  )
+  tokens, scores = decode.finish(settings, state)
+  step = functools.partial(model.apply, variables, method='step')
+  step = jax.jit(boost_eos(step, settings, 4.0))
+  begin = jax.jit(
+      lambda memory: model.apply(
+          variables, memory, settings.max_length, method='init_cache'
+      )
+  )
+  ended = []
+  for row in range(2):
+    document = jax.tree.map(lambda x: np.asarray(x)[row : row + 1], memory)
+    text, score, moved = copying_beams(settings, step, *begin(document))
+    assert moved > 2
+    ended.append(len(text) < settings.max_length)
+    padding = [settings.pad_id] * (settings.max_length - len(text))
+    assert tokens[row].tolist() == text + padding
+    np.testing.assert_allclose(scores[row], score, rtol=1e-5)
+  assert any(ended) == (settings == EARLY)
+
+
+@pytest.mark.parametrize('name', ('t5', 'pagesum', soak('global')))
 def test_all_beams_match_copied_caches(name, monkeypatch):
   """All beams and texts match; if the table is not updated, they differ."""
   model, variables, memory = make(name)

@@ -110,24 +110,47 @@ def slow_greedy(s, table, document):
 
 
 def slow_beams(s, table, document):
-  """Beam search of one document in lists; shares no code with decode.py."""
+  """Beam search of one document of a table."""
+
+  def score(texts, parents):
+    del parents
+    return [limited(s, table, document, written) for written in texts]
+
+  return search_in_lists(s, score)[:2]
+
+
+def search_in_lists(s, score):
+  """Beam search of one document in lists; shares no code with decode.py.
+
+  Args:
+    s: a Settings.
+    score: texts of the beams, and the beam that each was one token earlier ->
+      for each beam the log p of its next token.
+
+  Returns:
+    (tokens, score, how often a beam continued another beam).
+  """
   K = s.num_beams
-  beams = [(0.0, [])] + [(-1e9, [])] * (K - 1)
-  texts, done = [], False
+  beams, parents = [(0.0, [])] + [(-1e9, [])] * (K - 1), range(K)
+  texts, moved, done = [], 0, False
   for length in range(1, s.max_length + 1):
+    log_p = score([written for _, written in beams], parents)
     candidates = sorted(
         (
-            (total + own, [*written, token])
-            for total, written in beams
-            for token, own in enumerate(limited(s, table, document, written))
+            (total + own, k, [*written, token])
+            for k, (total, written) in enumerate(beams)
+            for token, own in enumerate(log_p[k])
         ),
         key=lambda candidate: -candidate[0],
     )[: 2 * K]
-    for total, written in candidates[:K]:
+    for total, _, written in candidates[:K]:
       if written[-1] == s.eos_id:
         texts.append((worth(s, total, length, True), written))
     texts = sorted(texts, key=lambda text: -text[0])[:K]
-    beams = [x for x in candidates if x[1][-1] != s.eos_id][:K]
+    going_on = [x for x in candidates if x[2][-1] != s.eos_id][:K]
+    parents = [k for _, k, _ in going_on]
+    moved += sum(k != parent for k, parent in enumerate(parents))
+    beams = [(total, written) for total, _, written in going_on]
     best = worth(s, candidates[0][0], length, False)
     if len(texts) == K and (s.early_stopping or texts[-1][0] >= best):
       done = True
@@ -138,7 +161,7 @@ def slow_beams(s, table, document):
         for total, written in beams
     ]
   score, written = max(texts, key=lambda text: text[0])
-  return written, score
+  return written, score, moved
 
 
 def compare(settings, tables, slow):

@@ -1,4 +1,4 @@
-"""The FLOP formula of a step matches the count of a trace."""
+"""The FLOP formula of a step matches the counts of XLA and of a trace."""
 
 import math
 
@@ -15,7 +15,8 @@ from locost_jax.ops import mesh as mesh_lib
 from locost_jax.ops import ssm_kernel
 from locost_jax.training import step as step_lib
 
-# Large enough that layers, kernels and convolutions recompute nothing.
+# Large enough that layers, kernels and convolutions use no loops (XLA counts a
+# loop's body once) and recompute nothing.
 WIDE = 1 << 40
 
 
@@ -39,6 +40,25 @@ def _step(monkeypatch, **changes):
 
 def _tokens(*shape):
   return jax.ShapeDtypeStruct(shape, jnp.int32)
+
+
+@pytest.mark.parametrize(
+    'sizes, changes',
+    [
+        ((8, 512, 128), {}),
+        ((2, 2048, 64), dict(d_state=1024)),  # a sixth of the FLOPs are kernels
+        ((4, 512, 512), dict(gating=False, feed_forward='relu', d_kv=256)),
+    ],
+)
+def test_the_formula_matches_xla(monkeypatch, sizes, changes):
+  """At the paper's width, elementwise work is small. Only compiles."""
+  B, L, T = sizes
+  model, step, params = _step(monkeypatch, **changes)
+  lowered = jax.jit(step).lower(params, _tokens(B, L), _tokens(B, T))
+  expected = lowered.cost_analysis()['flops']
+  assert flops.of_step(model, (B, L), (B, T)) == pytest.approx(
+      expected, rel=0.03
+  )
 
 
 def count(jaxpr, repeats, found):

@@ -19,9 +19,11 @@ from locost_jax.models import chunk_memory
 from locost_jax.models import low_memory_encoder
 from locost_jax.models import parameters
 from locost_jax.models import selector as selector_lib
+from locost_jax.models import simcas_locost
 from locost_jax.ops import long_attention
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.summarizing import batch_memory
+from locost_jax.training import experience
 from locost_jax.training import init_from
 from tests import products
 from tests import tiny_run
@@ -106,6 +108,16 @@ def test_a_document_kept_whole_matches_locost(how):
     np.testing.assert_allclose(scores, same, 0, 1e-4)
 
 
+def test_a_document_of_one_chunk_matches_locost():
+  inputs, targets = documents()[:2, :8], tokens(7, 2, 5)
+  want = locost(inputs, targets, params=of_locost())
+  np.testing.assert_allclose(run(inputs, targets), want, 0, 1e-5)
+  # A document with a ninth token has two chunks and keeps a part of them.
+  more = documents()[2:3, :9]
+  want = locost(more, targets[:1], params=of_locost())
+  assert abs(run(more, targets[:1]) - want).max() > 1e-3
+
+
 @pytest.mark.parametrize('length', [29, 40])
 @pytest.mark.parametrize('selection,bias', [('sample', 1.5), ('argmax', 0.4)])
 def test_the_selector_matches_its_loop(selection, bias, length):
@@ -178,6 +190,13 @@ def test_a_batch_matches_its_documents_one_by_one(changes):
   np.testing.assert_allclose(back[::-1], together, 0, 1e-5)
 
 
+def test_the_first_tokens_are_kept():
+  mask = run(documents(), select='first_k', limit=7, method='encode')['mask']
+  assert [list(np.flatnonzero(row)) for row in np.asarray(mask)] == [
+      list(range(n)) for n in (5, 7, 7, 7)
+  ]
+
+
 @pytest.mark.parametrize('absorbed', [False, True])
 def test_steps_over_a_compact_memory_match_the_decoder(
     monkeypatch, small_buckets, absorbed
@@ -220,6 +239,62 @@ def test_decoding_in_steps_matches_one_program(small_buckets, options):
   for memory in seen:
     np.testing.assert_array_equal(memory['mask'], want['mask'])
     np.testing.assert_allclose(memory['states'], want['states'], 0, 1e-4)
+
+
+def test_gradients_match_locost_and_the_selector_has_none():
+  """A part of the tokens is kept; LOCOST gets the same mask."""
+  inputs, targets = documents(), tokens(7, 4, 5)
+  model, without = models.build(OURS), models.build(LOCOST)
+  mask = run(inputs, method='encode')['mask']
+
+  def loss(params):
+    return jnp.mean(model.apply(params, inputs, targets) ** 2)
+
+  def plain(params):
+    memory = without.apply(params, inputs, method='encode') | {'mask': mask}
+    logits = without.apply(params, memory, targets, method='decode')
+    return jnp.mean(logits**2)
+
+  found, wanted = (
+      parameters.flatten(jax.jit(jax.grad(function))(params)['params'])
+      for function, params in ((loss, small_params()), (plain, of_locost()))
+  )
+  for path, want in wanted.items():
+    bound = 1e-4 * abs(want).max() + 1e-7
+    np.testing.assert_allclose(found.pop(path), want, 0, bound, err_msg=path)
+  assert all(path.startswith('selector/') for path in found)
+  assert not any(np.any(array) for array in found.values())
+
+
+def test_the_selector_learns_from_it_as_from_simcas():
+  """PPO collects the same experience from a batch as from each document."""
+  settings = default.get_config().selector
+  model, params = models.build(OURS), small_params()['params']
+  inputs, targets = documents(), tokens(7, 4, 5)
+  batch = dict(
+      encoder_input_tokens=inputs,
+      decoder_input_tokens=targets,
+      decoder_target_tokens=tokens(8, 4, 5),
+      decoder_loss_weights=np.ones((4, 5), np.float32),
+      sampling_seeds=np.arange(4, dtype=np.uint32),
+  )
+  collect = jax.jit(
+      functools.partial(experience.collect, model=model, settings=settings)
+  )
+  together, seen = collect(params, batch, jax.random.key(0))
+  assert seen['selected'] == together.actions.sum() / 4
+  rewards = []
+  for row in range(4):
+    one = jax.tree.map(lambda x, row=row: x[row : row + 1], batch)
+    alone, own = collect(params, one, jax.random.key(0))
+    rewards.append(own['reward'])
+    for name in 'actions', 'advantages', 'returns', 'values':
+      want = np.asarray(getattr(alone, name))[0]
+      bound = 1e-4 * max(1, abs(want).max())
+      np.testing.assert_allclose(
+          getattr(together, name)[row], want, 0, bound, err_msg=name
+      )
+  np.testing.assert_allclose(seen['reward'], np.mean(rewards), 1e-4)
 
 
 def test_attention_is_the_mean_of_the_mass():
@@ -313,3 +388,12 @@ def test_a_document_on_several_devices_is_refused():
   mesh.shape['sequence'] = 2
   with pytest.raises(InputError, match='mesh.sequence=2: .* simcas_locost'):
     sharding.check_model(config, mesh)
+
+
+def test_its_config_is_the_default():
+  """Runs that are older than a key have its default."""
+  config = default.simcas_locost()
+  keys = models.default_keys('simcas_locost')
+  assert keys.items() <= dict(config).items()
+  assert {'select', 'selection', 'limit', 'chunk_length', 'copy'} <= keys.keys()
+  assert isinstance(models.build(OURS), simcas_locost.SimCASLocost)
