@@ -1,14 +1,9 @@
-"""Config, flags and table of `learned_confidence` and `learned_selection`."""
+"""Config, batches and steps of `learned_confidence` and `learned_selection`."""
 
-import json
-from pathlib import Path
-
-from absl import flags
 import jax
 import numpy as np
 
 from configs import default
-from locost_jax import files
 from locost_jax.models import parameters
 from locost_jax.training import objectives
 from tests import batches
@@ -43,38 +38,3 @@ def make_phase(config, model):
 def make_batch(inputs, targets, start):
   """Returns a batch as in `step.train_step`; every target counts."""
   return batches.as_batch(inputs, targets, np.ones(targets.shape), start)
-
-
-def define_flags(values, output, **numbers):
-  """Defines the flags in `values`; numbers: {flag: (default, help)}."""
-  for name, (usual, words) in numbers.items():
-    flags.DEFINE_integer(name, usual, words, lower_bound=1, flag_values=values)
-  flags.DEFINE_string(
-      'output', output, 'DIR for curves.json', flag_values=values
-  )
-
-
-def report(output, curves, is_learned, kind, **formats):
-  """Prints a line per run and writes curves.json.
-
-  Args:
-    output: DIR.
-    curves: {(name, seed): rows}; `kind` says what the name is.
-    is_learned: function row -> bool.
-    **formats: {key of the last row: its format}.
-  """
-  header = [kind, 'seed', 'learned at', *formats]
-  lines = [''.join(f'{word:>11}' for word in header)]
-  for (name, seed), rows in curves.items():
-    learned = [row['step'] for row in rows if is_learned(row)]
-    cells = [name, seed, *(learned[:1] or '-')]
-    for key, form in formats.items():
-      cells.append(format(rows[-1][key], form) if key in rows[-1] else '-')
-    lines.append(''.join(f'{cell:>11}' for cell in cells))
-  print('\n'.join(lines))
-  runs = [
-      {kind: name, 'seed': seed, 'rows': rows}
-      for (name, seed), rows in curves.items()
-  ]
-  path = Path(output) / 'curves.json'
-  files.write(path, json.dumps(runs, indent=1) + '\n')

@@ -1,7 +1,5 @@
 """A task that shows whether PageSum learns which page to trust.
 
-  python -m tests.learned_confidence --output=runs/learned_confidence
-
 A document has P pages of L tokens. Every page has one of P slot marks at a
 random position, followed by a payload, and filler elsewhere. The target is the
 payloads in the order of the slots, so each target is on one page only: the
@@ -12,15 +10,10 @@ Training uses `training.step`, with new documents in every step. Measured on 256
 held-out documents, given the true tokens before each target:
 
   accuracy  share of targets that are the most likely token
-  weight    mean weight of the right page; global decoding has none
-
-The command trains --seeds models with pages and one with global decoding. It
-prints a table and writes curves.json.
+  weight    mean weight of the right page
 """
 
 import functools
-import sys
-import time
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +21,6 @@ import numpy as np
 
 from configs import default
 from locost_jax import models
-from locost_jax.command_line import commands
 from locost_jax.training import step as step_lib
 from tests import learned
 
@@ -42,8 +34,8 @@ MEASURED = 256  # documents
 ACCURACY, WEIGHT = 0.95, 0.5
 
 
-def make_config(decoding, steps):
-  """Returns the config of a run: 'pages' or 'global' decoding."""
+def make_config(steps):
+  """Returns the config of a run."""
   config = learned.make_config(
       default.pagesum(),
       vocab_size=int(FILLER[-1]) + 1,
@@ -51,7 +43,6 @@ def make_config(decoding, steps):
       decoder_d_ff=256,
       max_positions=L,
       pad_id=PAD,
-      decoding=decoding,
   )
   config.optim.update(learning_rate=2e-3, weight_decay=0.0)
   config.train.update(steps=steps, batch_size=32)
@@ -84,23 +75,23 @@ def page_weights(model, params, batch):
 
 
 def measure(params, batch, right, *, model):
-  """Returns accuracy and, unless decoding is global, weight; see the module."""
+  """Returns accuracy and weight; see the module."""
   sums = step_lib.eval_step(params, batch, model=model)
-  measured = {'accuracy': sums['accuracy'] / sums['weight']}
-  if model.config.decoding == 'pages':
-    weights = page_weights(model, params, batch)
-    of_right = jnp.take_along_axis(weights, right[:, None], axis=1)
-    measured['weight'] = jnp.mean(of_right)
-  return measured
+  weights = page_weights(model, params, batch)
+  of_right = jnp.take_along_axis(weights, right[:, None], axis=1)
+  return {
+      'accuracy': sums['accuracy'] / sums['weight'],
+      'weight': jnp.mean(of_right),
+  }
 
 
-def train(decoding, seed, steps=900, every=50, report=lambda row: None):
+def train(seed, steps, every):
   """Trains a new model.
 
   Returns:
     (model, params, rows); rows are dicts of `measure`, with step.
   """
-  config = make_config(decoding, steps)
+  config = make_config(steps)
   model = models.build(config.model)
   phase = learned.make_phase(config, model)
   measure_now = jax.jit(functools.partial(measure, model=model))
@@ -111,7 +102,6 @@ def train(decoding, seed, steps=900, every=50, report=lambda row: None):
     if step % every == 0 or step == steps:
       measured = measure_now(state.params, *held_out)
       rows.append({'step': step, **jax.tree.map(float, measured)})
-      report(rows[-1])
     if step < steps:
       batch, _ = make_documents((seed, 0, step), config.train.batch_size)
       state, _ = phase.step(state, batch)
@@ -119,35 +109,5 @@ def train(decoding, seed, steps=900, every=50, report=lambda row: None):
 
 
 def is_learned(row):
-  """Whether a row reaches the criterion; global decoding has no weight."""
-  return row['accuracy'] >= ACCURACY and row.get('weight', 1.0) >= WEIGHT
-
-
-def define_flags(values, argv):
-  """Defines the flags in `values`."""
-  del argv
-  learned.define_flags(
-      values,
-      'runs/learned_confidence',
-      seeds=(3, 'runs with pages, of seeds 0, 1, ...'),
-      steps=(900, 'of each run'),
-  )
-
-
-def main(values, arguments):
-  """Runs the command; see `commands.run`."""
-  commands.expect_flags_only(arguments)
-  runs = [('pages', seed) for seed in range(values.seeds)] + [('global', 0)]
-  curves = {}
-  for run in runs:
-    start = time.monotonic()
-    report = lambda row: print(*run, row, file=sys.stderr, flush=True)
-    _, _, curves[run] = train(*run, values.steps, report=report)
-    seconds = time.monotonic() - start
-    print(*run, f'took {seconds:.0f} s', file=sys.stderr)
-  formats = dict(accuracy='.3f', weight='.2f')
-  learned.report(values.output, curves, is_learned, 'decoding', **formats)
-
-
-if __name__ == '__main__':
-  commands.run(main, define_flags, __doc__)
+  """Whether a row reaches the criterion."""
+  return row['accuracy'] >= ACCURACY and row['weight'] >= WEIGHT

@@ -1,7 +1,5 @@
 """A task that shows whether SimCAS's selector learns what to read.
 
-  python -m tests.learned_selection --output=runs/learned_selection
-
 A document has C chunks of L tokens: a start mark, filler and an end mark.
 Among the C (L - 1) tokens that can be selected are 4 payloads. They are the
 target, in order and followed by the end mark, like every summary. A decoder can
@@ -19,14 +17,10 @@ every step (select='ppo'). Measured on 64 held-out documents:
   reward      R with the selected tokens
   everything  R with every token
 
-both sampled from the selector's probabilities and with argmax. The command
-trains --seeds models with a critic and as many with the chunk's mean reward
-instead, prints a table, and writes curves.json.
+sampled from the selector's probabilities.
 """
 
 import functools
-import sys
-import time
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +28,6 @@ import numpy as np
 
 from configs import default
 from locost_jax import models
-from locost_jax.command_line import commands
 from locost_jax.training import losses
 from tests import learned
 
@@ -95,11 +88,9 @@ def make_documents(key, count):
 
 
 @functools.cache
-def build(select, selection='sample'):
+def build(select):
   """Returns the model with a kind of selection."""
-  config = make_config(select, 1).model
-  config.selection = selection
-  return models.build(config)
+  return models.build(make_config(select, 1).model)
 
 
 @functools.partial(jax.jit, static_argnums=2)
@@ -119,82 +110,58 @@ def measure_one(params, batch, model):
 
 
 def measure(params, batch, marked):
-  """Returns the measurements named in the module; argmax's have a prefix."""
+  """Returns the measurements named in the module."""
   everything = float(measure_one(params, batch, build('none'))[1])
-  measured = {'everything': everything}
-  for selection, prefix in (('sample', ''), ('argmax', 'argmax_')):
-    selected, reward = measure_one(params, batch, build('ppo', selection))
-    selected = np.asarray(selected)
-    measured |= {
-        f'{prefix}marked': float(selected[marked].mean()),
-        f'{prefix}others': float(selected[~marked].mean()),
-        f'{prefix}selected': float(selected.sum((1, 2)).mean()),
-        f'{prefix}reward': float(reward),
-    }
-  return measured
+  selected, reward = measure_one(params, batch, build('ppo'))
+  selected = np.asarray(selected)
+  return {
+      'everything': everything,
+      'marked': float(selected[marked].mean()),
+      'others': float(selected[~marked].mean()),
+      'selected': float(selected.sum((1, 2)).mean()),
+      'reward': float(reward),
+  }
 
 
-def make_phase(select, steps, baseline='critic'):
-  config = make_config(select, steps, baseline)
+def make_phase(select, steps):
+  config = make_config(select, steps)
   return learned.make_phase(config, models.build(config.model))
 
 
-def read(seed, report=lambda row: None, most=MOST, every=20):
-  """Runs the first phase: trains a new model until it reads, or `most` steps.
-
-  Args:
-    seed: of the parameters and the documents.
-    report: called with a dict of step and everything.
-    most: maximum of steps.
-    every: steps between measurements.
+def read(seed):
+  """Runs the first phase: trains a new model until it reads, or MOST steps.
 
   Returns:
     (params, steps taken).
   """
-  phase = make_phase('none', most)
+  phase = make_phase('none', MOST)
   state = phase.init(jax.random.key(seed))
   held_out, _ = make_documents((seed, 1), MEASURED)
-  for step in range(1, most + 1):
+  for step in range(1, MOST + 1):
     batch, _ = make_documents((seed, 0, step), 16)
     state, _ = phase.step(state, batch)
-    if step % every == 0:
-      reward = float(measure_one(state.params, held_out, build('none'))[1])
-      report({'step': step, 'everything': reward})
-      if reward >= READS:
+    if step % 20 == 0:
+      if float(measure_one(state.params, held_out, build('none'))[1]) >= READS:
         break
   return state.params, step
 
 
-def select(
-    seed, params, steps=200, every=20, baseline='critic', report=lambda r: None
-):
+def select(seed, params, steps):
   """Runs the second phase: selector and other parameters learn alternately.
 
-  Args:
-    seed: of the documents.
-    params: of `read`.
-    steps: updates of both.
-    every: steps between measurements.
-    baseline: config.selector.baseline.
-    report: called with each of the rows.
-
   Returns:
-    (params, rows); rows are dicts of `measure`, with step.
+    `measure` of params, which are those of `read`, and after the phase.
   """
-  phase = make_phase('ppo', steps, baseline)
+  phase = make_phase('ppo', steps)
   state = phase.init(jax.random.key(seed))._replace(
       params=jax.tree.map(jnp.copy, params)
   )
   held_out = make_documents((seed, 1), MEASURED)
-  rows = []
-  for step in range(steps + 1):
-    if step % every == 0 or step == steps:
-      rows.append({'step': step, **measure(state.params, *held_out)})
-      report(rows[-1])
-    if step < steps:
-      batch, _ = make_documents((seed, 2, step), 16)
-      state, _ = phase.step(state, batch)
-  return state.params, rows
+  before = measure(state.params, *held_out)
+  for step in range(steps):
+    batch, _ = make_documents((seed, 2, step), 16)
+    state, _ = phase.step(state, batch)
+  return before, measure(state.params, *held_out)
 
 
 def is_learned(row):
@@ -205,40 +172,3 @@ def is_learned(row):
       and SELECTED[0] <= row['selected'] <= SELECTED[1]
       and row['reward'] >= KEPT_REWARD * row['everything']
   )
-
-
-def define_flags(values, argv):
-  """Defines the flags in `values`."""
-  del argv
-  learned.define_flags(
-      values,
-      'runs/learned_selection',
-      seeds=(3, 'runs with each baseline, of seeds 0, 1, ...'),
-      steps=(200, 'of the second phase'),
-      most=(MOST, 'steps of the first phase'),
-  )
-
-
-def main(values, arguments):
-  """Runs the command; see `commands.run`."""
-  commands.expect_flags_only(arguments)
-  curves = {}
-  for seed in range(values.seeds):
-    say = lambda row: print(seed, row, file=sys.stderr, flush=True)
-    params, reads_at = read(seed, say, values.most)
-    for baseline in ('critic', 'mean'):
-      start = time.monotonic()
-      report = lambda row: print(baseline, seed, row, file=sys.stderr)
-      _, rows = select(
-          seed, params, values.steps, baseline=baseline, report=report
-      )
-      curves[baseline, seed] = [row | {'reads_at': reads_at} for row in rows]
-      seconds = time.monotonic() - start
-      print(baseline, seed, f'took {seconds:.0f} s', file=sys.stderr)
-  formats = dict(reads_at='', marked='.2f', others='.2f', selected='.1f')
-  formats |= dict(reward='.3f', everything='.3f')
-  learned.report(values.output, curves, is_learned, 'baseline', **formats)
-
-
-if __name__ == '__main__':
-  commands.run(main, define_flags, __doc__)

@@ -86,16 +86,6 @@ TINY_PAGES = small(
 BENCH = small(*MODEL) + ' --repeats=1 --seconds=1 '
 PEERS = r' --(against|memory_limit|repeats|seconds|lengths)\S*'
 RUNS = (
-    Run(
-        r'.*tests\.learned_confidence .*',
-        '--steps=1 --seeds=1',
-        makes='runs/learned_confidence/curves.json',
-    ),
-    Run(
-        r'.*tests\.learned_selection .*',
-        '--steps=1 --most=1 --seeds=1',
-        makes='runs/learned_selection/curves.json',
-    ),
     Run(r'.*locost_jax\.score .*--model=hf://.*', says='(metrics|hub|network)'),
     Run(r'.*locost_jax\.score .*'),
     Run(r'.*summarize .*--query=.*', '--max_length=4 --ask_anyway'),

@@ -12,19 +12,14 @@ from locost_jax.config.kinds import number
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
 
-METHODS = 'greedy', 'beam', 'sample'
-LENGTH_PENALTY_FORMS = 'hugging_face', 'gnmt'
-STARTS = 'start_id', 'bos'
 # The neutral values of sampling.
 SAMPLING = {'temperature': 1.0, 'top_k': 0, 'top_p': 1.0}
-
-
 _TOKENS = integer(0, 10**8)
 _POSITIVE = number(0, above=True)
 _ID = integer(-1, 10**7)
 
 
-def _option(default, text, kind, choices=(), is_flag=True):
+def _option(default, text, kind=None, choices=(), is_flag=True):
   """A field that users set.
 
   Args:
@@ -48,8 +43,7 @@ class Settings:
       '',
       'decoding method; if not given: beam with num_beams above 1, sample with '
       'temperature, top_k or top_p, else greedy',
-      None,
-      METHODS,
+      choices=('greedy', 'beam', 'sample'),
   )
   max_length: int = _option(
       512, 'maximum length of a summary in tokens', integer(1, 2**31 - 1)
@@ -59,9 +53,7 @@ class Settings:
       0, 'never write an n-gram of this size twice; 0: no limit', _TOKENS
   )
   encoder_no_repeat_ngram_size: int = _option(
-      0,
-      'never write an n-gram of this size of the document; 0: no limit',
-      _TOKENS,
+      0, 'never write an n-gram of the document of this size; 0: off', _TOKENS
   )
   repetition_penalty: float = _option(
       1.0,
@@ -82,8 +74,7 @@ class Settings:
       'hugging_face',
       'the length in length_penalty: the number of tokens (hugging_face), or '
       '(5 + tokens) / 6 (gnmt)',
-      None,
-      LENGTH_PENALTY_FORMS,
+      choices=('hugging_face', 'gnmt'),
   )
   early_stopping: bool = _option(
       False,
@@ -95,9 +86,7 @@ class Settings:
       1.0, 'sampling: divide the logits by this', _POSITIVE
   )
   top_k: int = _option(
-      0,
-      'sampling: choose among the k most probable tokens; 0: all',
-      integer(0, 10**7),
+      0, 'sampling: only the k most probable tokens; 0: all', integer(0, 10**7)
   )
   top_p: float = _option(
       1.0,
@@ -109,8 +98,7 @@ class Settings:
       '',
       "the first token that the decoder reads: the vocabulary's start_id or "
       "bos; '': as in training (data.targets_start)",
-      None,
-      STARTS,
+      choices=('start_id', 'bos'),
       is_flag=False,
   )
   forced_first_token: int = _option(
@@ -133,11 +121,6 @@ OPTIONS = {
 }
 
 
-def defaults():
-  """Returns {option: default}."""
-  return {name: field.default for name, field in OPTIONS.items()}
-
-
 def method_of(settings):
   """'greedy', 'beam' or 'sample'."""
   if settings.method:
@@ -157,9 +140,6 @@ def change(settings, changes):
 
   Args:
     changes: {option: value}; the value None changes nothing.
-
-  Raises:
-    InputError: an unknown option.
   """
   for key in changes:
     if key not in OPTIONS:
@@ -195,9 +175,6 @@ def with_ids(settings, vocabulary):
 
   Sentinels (<extra_id_0> and so on) stand for spans that were cut out of a
   text. No summary has them, so they are banned.
-
-  Raises:
-    InputError: start='bos' with a vocabulary without bos.
   """
   start_id = vocabulary.start_id
   if settings.start == 'bos':
@@ -217,17 +194,10 @@ def with_ids(settings, vocabulary):
 
 
 def of_run(config):
-  """Returns the checked Settings of a run.
+  """Returns the checked Settings of a run's config, or of its config.json.
 
   Unless config.decode.start is set, texts start like the targets in training:
-  config.data.targets_start.
-
-  Args:
-    config: the whole config, or config.json as nested dicts; that of an
-      imported model has no `data`.
-
-  Raises:
-    InputError: as `from_config`.
+  config.data.targets_start. That of an imported model has no `data`.
   """
   settings = from_config(config['decode'])
   data = config.get('data') or {}
@@ -239,12 +209,7 @@ def of_run(config):
 def from_config(values):
   """Returns the checked Settings of config.decode, or of a stored one.
 
-  Args:
-    values: {option: value}, and ids; a missing option has its default. `seed`
-      is not a setting and is ignored.
-
-  Raises:
-    InputError: an unknown key or an invalid value.
+  A missing option has its default; `seed` is not a setting and is ignored.
   """
   values = {key: x for key, x in dict(values).items() if key != 'seed'}
   names = list(as_dict(Settings()))
@@ -259,41 +224,27 @@ def from_config(values):
 
 
 def check(settings, vocab_size=None):
-  """Raises an InputError for invalid settings.
-
-  Args:
-    vocab_size: the model's, or None: forced tokens are not compared with it.
-  """
+  """Raises an InputError for invalid settings; vocab_size None: not known."""
   s = settings
-
-  def need(good, key, expected):
-    if not good:
-      raise InputError(f'{key}={getattr(s, key)!r} must {expected}')
 
   known = {key: field.metadata['kind'] for key, field in OPTIONS.items()}
   ids = dict.fromkeys(('eos_id', 'pad_id', 'start_id'), integer(0, 10**7))
   for key, kind in (known | ids).items():
     if problem := kind.problem(key, getattr(s, key)):
       raise InputError(f'{key}={getattr(s, key)!r}: {problem}')
-  need(
-      s.min_length <= s.max_length,
-      'min_length',
-      f'lie between 0 and max_length={s.max_length}',
-  )
-  method = method_of(s)
-  if method == 'beam':
-    need(s.num_beams > 1, 'num_beams', "be at least 2 with method='beam'")
-  else:
-    need(s.num_beams == 1, 'num_beams', f'be 1 with method={method!r}')
-  for key, neutral in SAMPLING.items():
-    need(
-        method == 'sample' or getattr(s, key) == neutral,
-        key,
-        f'be {neutral} with method={method!r}: only sampling has it',
-    )
+  wrong = {}  # option -> what its value must
   for key in ('forced_first_token', 'forced_last_token'):
-    need(
-        vocab_size is None or getattr(s, key) < vocab_size,
-        key,
-        f"be below the vocabulary's size, {vocab_size}",
-    )
+    if vocab_size is not None and getattr(s, key) >= vocab_size:
+      wrong[key] = f"be below the vocabulary's size, {vocab_size}"
+  method = method_of(s)
+  for key, neutral in SAMPLING.items():
+    if method != 'sample' and getattr(s, key) != neutral:
+      wrong[key] = f'be {neutral} with method={method!r}: only sampling has it'
+  if method == 'beam' and s.num_beams == 1:
+    wrong['num_beams'] = "be at least 2 with method='beam'"
+  if method != 'beam' and s.num_beams > 1:
+    wrong['num_beams'] = f'be 1 with method={method!r}'
+  if s.min_length > s.max_length:
+    wrong['min_length'] = f'lie between 0 and max_length={s.max_length}'
+  for key, expected in reversed(wrong.items()):
+    raise InputError(f'{key}={getattr(s, key)!r} must {expected}')

@@ -2,8 +2,8 @@
 
 An entry describes a single value. The modules that read the values check their
 combinations with others, the data, a vocabulary or the devices, and the choices
-of a text. `config.schema` makes from the table the default config, --help=config
-and the checks of configs, of flags and of stored configs.
+of a text. `config.schema` makes from the table the default config,
+--help=config and the checks of configs, of flags and of stored configs.
 """
 
 from locost_jax.config import decode_settings
@@ -16,18 +16,18 @@ from locost_jax.config.kinds import LAYERS
 from locost_jax.config.kinds import MILLION
 from locost_jax.config.kinds import number
 from locost_jax.config.kinds import SEED
+from locost_jax.config.kinds import STEPS
 from locost_jax.config.kinds import TOKENS
 from locost_jax.config.model_keys import MODELS
 
 _POSITIVE = number(0, above=True)
-_NOT_NEGATIVE = number(0)
 _SHARE = number(0, 1)
-_ABOVE_0 = number(0, 1, above=True)
 _RATE = number(0, 1, below=True)  # dropout or decay
 _COUNT = integer(0, COUNT)
 _POSITIVE_COUNT = integer(1, COUNT)
 _MILLION = integer(1, MILLION)
 _SEED = integer(0, SEED)
+_LENGTH = integer(2, TOKENS)
 _LENGTHS = kinds.lengths(TOKENS)
 _PATH = kinds.path()
 # hf://org/name is a model on the Hugging Face Hub.
@@ -35,29 +35,19 @@ _MODEL = kinds.path('hf')
 
 
 DATA = {
-    'task': Key(
-        '', "A corpus or mixture of locost_jax/data/corpora.py, or '' for files"
-    ),
+    'task': Key('', "corpus or mixture of data/corpora.py; '': files"),
     'train_files': Key(
         '',
         'instead of a task: JSONL, CSV, TSV, parquet or text files; names '
         'and glob patterns, separated by commas',
         _PATH,
     ),
-    'validation_files': Key(
-        '', "files; '': 2% of the training rows, by hash", _PATH
-    ),
+    'validation_files': Key('', "'': 2% of the training rows, by hash", _PATH),
     'test_files': Key('', "files; '': no test split", _PATH),
     'input_field': Key('document', 'the field with the input'),
     'target_field': Key('summary', 'the field with the target'),
-    'query_field': Key(
-        '',
-        "the field with a query, which is put in front of the input; '': "
-        '`query`, if a row has it',
-    ),
-    'references_field': Key(
-        '', "the field with a list of references; '': `references`"
-    ),
+    'query_field': Key('', "the field with a query; '': `query`, if present"),
+    'references_field': Key('', "the field with references; '': `references`"),
     'text_unit': Key(
         'file',
         ".txt: a row is a 'file', 'paragraph' or 'line'",
@@ -76,46 +66,23 @@ DATA = {
         _PATH,
     ),
     'vocabulary_size': Key(
-        8000,
-        'tokens of a trained vocabulary, with extra ids',
-        integer(104, MILLION),
+        8000, 'tokens of a trained one, with extra ids', integer(104, MILLION)
     ),
-    'max_input_length': Key(
-        4096, 'maximum tokens of an input, with eos', integer(2, TOKENS)
-    ),
-    'max_target_length': Key(
-        512, 'maximum tokens of a target, with eos', integer(2, TOKENS)
-    ),
-    'input_buckets': Key(
-        (), 'padded input lengths; (): 2^k and 1.5 * 2^k', _LENGTHS
-    ),
-    'target_buckets': Key(
-        (), 'padded target lengths; (): 2^k and 1.5 * 2^k', _LENGTHS
-    ),
+    'max_input_length': Key(4096, 'most tokens of an input, with eos', _LENGTH),
+    'max_target_length': Key(512, 'most tokens of a target, with eos', _LENGTH),
+    'input_buckets': Key((), 'padded lengths; (): 2^k, 1.5 * 2^k', _LENGTHS),
+    'target_buckets': Key((), 'padded lengths; (): 2^k, 1.5 * 2^k', _LENGTHS),
     'cache_dir': Key('', "directory of token caches; '': WORKDIR/cache", _PATH),
-    'window_shards': Key(
-        8, 'large corpora: number of shards shuffled together', _MILLION
-    ),
-    'corpora_dir': Key(
-        'corpora', 'directory that papers/prepare.py writes to', _PATH
-    ),
-    'tfds_dir': Key(
-        '', "directory of TFDS's data; '': its default", kinds.path('*')
-    ),
-    'check_sizes': Key(
-        True, "refuse a corpus whose size differs from its paper's"
-    ),
+    'window_shards': Key(8, 'large corpora: shards shuffled at once', _MILLION),
+    'corpora_dir': Key('corpora', 'directory of papers/prepare.py', _PATH),
+    'tfds_dir': Key('', "TFDS's directory; '': its default", kinds.path('*')),
+    'check_sizes': Key(True, "refuse corpora whose size is not their paper's"),
     'mixture_cap': Key(
         100000,
-        "mixtures: a task's weight is its number of records, but at most "
-        'this',
+        'mixtures: records of a task that count, at most',
         _POSITIVE_COUNT,
     ),
-    'train_examples': Key(
-        0,
-        'number of training examples per task, chosen by data.seed; 0: all',
-        _COUNT,
-    ),
+    'train_examples': Key(0, 'examples per task, by data.seed; 0: all', _COUNT),
     'pages': Key(
         '',
         "how to split documents. PageSum: 'spatial', 'discourse' or "
@@ -126,19 +93,17 @@ DATA = {
     ),
     'num_pages': Key(7, 'maximum number of pages of a document', _MILLION),
     'page_length': Key(
-        1024,
-        'maximum tokens of a page or chunk, with marks',
-        integer(3, TOKENS),
+        1024, 'maximum tokens of a page or chunk with marks', integer(3, TOKENS)
     ),
     'empty_page': Key('.', "text of a page that has none; '': mask the page"),
     'query_in': Key(
         '',
-        "the query begins 'every' page ('') or only the 'first'",
+        "the query begins 'every' page (''), or the 'first'",
         kinds.choice('', 'every', 'first'),
     ),
     'document_length': Key(
         0,
-        'spatial pages: split only this many first tokens; 0: all',
+        'spatial pages: split only these first tokens; 0: all',
         integer(0, TOKENS),
     ),
     'seed': Key(0, 'random seed of the order of examples', _SEED),
@@ -147,40 +112,23 @@ DATA = {
 OPTIM = {
     'name': Key('adamw', "'adamw' or 'adafactor'"),
     'schedule': Key('constant', "'constant' or 'inverse_sqrt' (T5's)"),
-    'learning_rate': Key(0.0005, 'peak learning rate', _NOT_NEGATIVE),
-    'warmup_steps': Key(
-        0.0, 'steps of linear warmup from zero', kinds.STEPS, old='ramp'
-    ),
-    'flat_steps': Key(
-        0.0,
-        "inverse_sqrt: first steps at learning_rate (T5's)",
-        kinds.STEPS,
-        old='warmup',
-    ),
-    'cooldown_steps': Key(
-        0.0, 'last steps, of linear decay to zero', kinds.STEPS, old='cooldown'
-    ),
+    'learning_rate': Key(0.0005, 'peak learning rate'),
+    'warmup_steps': Key(0.0, 'steps of linear warmup', STEPS, old='ramp'),
+    'flat_steps': Key(0.0, 'inverse_sqrt: steps at peak', STEPS, old='warmup'),
+    'cooldown_steps': Key(0.0, 'last steps, down to 0', STEPS, old='cooldown'),
     'b1': Key(0.9, 'AdamW: decay of the mean gradient', _RATE),
     'b2': Key(0.999, 'AdamW: decay of the mean squared gradient', _RATE),
-    'eps': Key(
-        1e-08, 'AdamW: added to the root of the squared gradient', _NOT_NEGATIVE
-    ),
-    'scale_by_parameter': Key(
-        True, 'Adafactor: updates relative to parameters'
-    ),
-    'weight_decay': Key(0.0, 'decoupled, on matrices only', _NOT_NEGATIVE),
-    'clip': Key(
-        1.0, 'maximum global gradient norm; 0: no clipping', _NOT_NEGATIVE
-    ),
-    'label_smoothing': Key(
-        0.0, 'probability spread over the vocabulary', _RATE
-    ),
-    'z_loss': Key(0.0, 'weight of log(Z)^2 in the loss', _NOT_NEGATIVE),
+    'eps': Key(1e-08, 'AdamW: added to the root of the squared gradient'),
+    'scale_by_parameter': Key(True, 'Adafactor: updates relative to weights'),
+    'weight_decay': Key(0.0, 'decoupled, on matrices only'),
+    'clip': Key(1.0, 'maximum global gradient norm; 0: no clipping'),
+    'label_smoothing': Key(0.0, 'probability spread over all tokens', _RATE),
+    'z_loss': Key(0.0, 'weight of log(Z)^2 in the loss'),
     'groups': Key(
         (),
         'factors on the learning rate, ((regex of parameter paths, factor), '
         '...); 0 freezes parameters',
-        kinds.patterns('factor', _NOT_NEGATIVE),
+        kinds.patterns('factor', number(0)),
     ),
 }
 
@@ -199,24 +147,15 @@ TRAIN = {
         'not used',
         integer(0, 10**9),
     ),
-    'accumulate': Key(
-        1, 'gradient accumulation: parts of a batch per update', _MILLION
-    ),
-    'eval_every': Key(
-        1000, 'steps between evaluations; 0: only after the last', _COUNT
-    ),
-    'checkpoint_every': Key(
-        1000, 'steps between checkpoints; 0: only the last', _COUNT
-    ),
+    'accumulate': Key(1, 'parts of a batch per update', _MILLION),
+    'eval_every': Key(1000, 'steps between evaluations; 0: only the last'),
+    'checkpoint_every': Key(1000, 'steps between checkpoints; 0: only last'),
     'patience': Key(
         0,
         'stop the run or phase after this many evaluations in a row that do '
         'not improve checkpoint.metric; 0: never',
-        _COUNT,
     ),
-    'log_every': Key(
-        10, 'steps between lines of metrics.jsonl', _POSITIVE_COUNT
-    ),
+    'log_every': Key(10, 'steps per line of metrics.jsonl', _POSITIVE_COUNT),
     'remat': Key(
         'auto',
         "activations that a layer keeps for the backward pass. 'none': all; "
@@ -246,12 +185,11 @@ TRAIN = {
         kinds.patterns("path in the source or ''", kinds.TEXT),
     ),
     'max_nonfinite_steps': Key(
-        0, 'skip up to this many steps whose loss is not finite', _COUNT
+        0, 'skip up to N steps whose loss is not finite'
     ),
     'timeout': Key(
         1800,
         'stop a run that waits for longer than this many seconds; 0: never',
-        _COUNT,
     ),
 }
 
@@ -270,34 +208,20 @@ TRAIN_LORA = {
 }
 
 SELECTOR = {
-    'every': Key(
-        50,
-        'the selector is trained once per this many updates of the others',
-        _POSITIVE_COUNT,
-    ),
+    'every': Key(50, 'other updates per training of it', _POSITIVE_COUNT),
     'epochs': Key(2, 'passes over the chunks each time', integer(1, 10**4)),
     'minibatch': Key(512, 'tokens of a chunk per update', integer(1, TOKENS)),
-    'learning_rate': Key(
-        0.0001, 'constant learning rate of Adam', _NOT_NEGATIVE
-    ),
+    'learning_rate': Key(0.0001, 'constant learning rate of Adam'),
     'gamma': Key(0.998, 'discount per chunk', _SHARE),
-    'clip': Key(
-        0.2, 'clipping of probability ratios and of values', _NOT_NEGATIVE
-    ),
-    'entropy': Key(0.1, 'weight of the entropy bonus', _NOT_NEGATIVE),
-    'kl': Key(
-        0.1,
-        'stop after an epoch whose KL divergence is above this',
-        _NOT_NEGATIVE,
-    ),
+    'clip': Key(0.2, 'clipping of probability ratios and of values'),
+    'entropy': Key(0.1, 'weight of the entropy bonus'),
+    'kl': Key(0.1, 'stop after an epoch whose KL divergence is above this'),
     'limit': Key(
         2048,
         'reward skipping more if more tokens are selected',
         integer(0, TOKENS),
     ),
-    'reward_scale': Key(
-        10000.0, 'reward of a summary of probability 1', _NOT_NEGATIVE
-    ),
+    'reward_scale': Key(10000.0, 'reward of a summary of probability 1'),
     'skip': Key('release', "reward of skipped tokens, of 'release' or 'paper'"),
     'trace': Key(
         'position',
@@ -312,11 +236,7 @@ SELECTOR = {
 }
 
 EVAL = {
-    'examples': Key(
-        500,
-        'during training, use only this many first examples; 0: all',
-        _COUNT,
-    ),
+    'examples': Key(500, 'in training, use only these first examples; 0: all'),
     'batch_size': Key(32, 'documents per batch, over all devices', _MILLION),
     'metrics': Key(('loss', 'rouge', 'recall'), 'any of these three'),
     'protocol': Key(
@@ -325,29 +245,21 @@ EVAL = {
         "protocol of docs/evaluation.md. 'auto': 'unicode' if a-z and 0-9 "
         "cover less than half of the references' letters, else 'locost'",
     ),
-    'baselines': Key(
-        False, 'also score baselines and the model before training'
-    ),
+    'baselines': Key(False, 'also score baselines and the untrained model'),
 }
 
 MESH = {
     'data': Key(
-        -1,
-        'number of devices that split the batch; -1: the rest',
-        integer(-1, MILLION),
+        -1, 'devices that split the batch; -1: the rest', integer(-1, MILLION)
     ),
-    'fsdp': Key(
-        1, 'number of devices that split batch and parameters', _MILLION
-    ),
-    'tensor': Key(1, 'number of devices that split each layer', _MILLION),
-    'sequence': Key(1, 'number of devices that split each document', _MILLION),
+    'fsdp': Key(1, 'devices that split batch and parameters', _MILLION),
+    'tensor': Key(1, 'devices that split each layer', _MILLION),
+    'sequence': Key(1, 'devices that split each document', _MILLION),
 }
 
 CHECKPOINT = {
     'keep_latest': Key(2, 'number of latest checkpoints to keep', _MILLION),
-    'keep_best': Key(
-        1, 'number of best checkpoints to keep', integer(0, MILLION)
-    ),
+    'keep_best': Key(1, 'best checkpoints to keep', integer(0, MILLION)),
     'metric': Key(
         'auto',
         "the metric of the best checkpoint; 'auto': the loss if an "
@@ -357,10 +269,7 @@ CHECKPOINT = {
 
 GSG = {
     'ratio': Key(0.2, 'share of the sentences that become the target', _SHARE),
-    'strategy': Key(
-        'independent',
-        'how gap sentences are chosen, a strategy of locost_jax/data/gsg.py',
-    ),
+    'strategy': Key('independent', 'choice of gap sentences, see data/gsg.py'),
     'mask': Key('', "the text that replaces a gap sentence; '': nothing"),
     'seed': Key(0, 'random seed of the choice', _SEED),
 }
@@ -368,9 +277,7 @@ GSG = {
 SPAN_CORRUPTION = {
     'share': Key(0.5, 'share of the documents', _SHARE),
     'density': Key(0.15, 'share of the tokens that are cut out', _SHARE),
-    'mean_length': Key(
-        3.0, 'mean length of a span in tokens', number(1, TOKENS)
-    ),
+    'mean_length': Key(3.0, 'mean tokens of a span', number(1, TOKENS)),
     'seed': Key(0, 'random seed of the spans', _SEED),
 }
 
@@ -449,63 +356,37 @@ KEYS |= {
 # keeps the key, so that the error message names it.
 REMOVED = {'data.packing': (False, None)}  # several short documents in a row
 
-# Flags of all commands, except choices, which absl checks. COMMAND.FLAG is a
+# The flags of all commands, except choices, which absl checks. COMMAND.FLAG is a
 # command's own flag with the name of another one.
-FLAGS = {name: key.kind for name, key in DECODE.items()} | {
-    'against': kinds.TEXTS,
-    'baseline': _PATH,
-    'batch_size': _MILLION,
-    'channel': integer(0, MILLION),
-    'checkpoint': _MODEL,
-    'compare': _PATH,
-    'coordinator': kinds.TEXT,
-    'document_length': DATA['document_length'].kind,
-    'documents': _COUNT,
-    'score.documents': _PATH,
-    'empty_page': kinds.TEXT,
-    'host': integer(0, MILLION),
-    'hosts': integer(1, MILLION),
-    'input_field': kinds.TEXT,
-    'keys': kinds.TEXTS,
-    'length': integer(2, TOKENS),
-    'layer': integer(1, LAYERS),
-    'lengths': kinds.TEXTS,
-    'max_document_bytes': integer(1, 2**60),
-    'max_input_length': integer(2, TOKENS),
-    'max_shard_size': kinds.TEXT,
-    'memory_limit': _POSITIVE,
-    'num_pages': DATA['num_pages'].kind,
-    'metrics': kinds.TEXT,
-    'model': kinds.TEXT,
-    'output': _PATH,
-    'beam.output': kinds.path('*'),  # Beam can write to object stores
-    'page_length': DATA['page_length'].kind,
-    'part_length': integer(8, TOKENS),
-    'peak_tflops': _POSITIVE,
-    'predictions': _PATH,
-    'preflight': integer(0, COUNT),
-    'expect_hosts': integer(1, COUNT),
-    'expect_devices': integer(1, COUNT),
-    'processes': integer(1, 10**4),
-    'profile': integer(0, COUNT),
-    'program_cache': _PATH,
-    'protocol': kinds.TEXT,
-    'query': kinds.TEXTS,
-    'query_field': kinds.TEXT,
-    'raw': _PATH,
-    'reference_field': kinds.TEXT,
-    'repeats': integer(1, COUNT),
-    'report': _PATH,
-    'seconds': _NOT_NEGATIVE,
-    'seed': _SEED,
-    'source': _MODEL,
-    'split': kinds.TEXT,
-    'cache.split': kinds.TEXTS,
-    'summary_length': integer(0, TOKENS),
-    'target': _PATH,
-    'task': kinds.TEXT,
-    'tokens': integer(1, TOKENS),
-    'topology': kinds.TEXT,
-    'wandb': kinds.TEXT,
-    'workdir': _PATH,
+_FLAGS = {
+    kinds.TEXT: (
+        'coordinator empty_page input_field max_shard_size metrics model '
+        'protocol query_field reference_field split task topology wandb'
+    ),
+    kinds.TEXTS: 'against keys lengths query cache.split',
+    _PATH: (
+        'baseline compare output predictions program_cache raw report target '
+        'workdir score.documents'
+    ),
+    _MODEL: 'checkpoint source',
+    kinds.path('*'): 'beam.output',  # Beam can write to object stores
+    _COUNT: 'documents preflight profile',
+    _POSITIVE_COUNT: 'expect_devices expect_hosts repeats',
+    _MILLION: 'batch_size hosts',
+    _POSITIVE: 'memory_limit peak_tflops',
+    number(0): 'seconds',
+    integer(0, MILLION): 'channel host',
+    integer(1, LAYERS): 'layer',
+    integer(1, 10**4): 'processes',
+    integer(0, TOKENS): 'summary_length',
+    integer(1, TOKENS): 'tokens',
+    _LENGTH: 'length max_input_length',
+    integer(8, TOKENS): 'part_length',
+    integer(1, 2**60): 'max_document_bytes',
 }
+_OF_DATA = 'document_length', 'num_pages', 'page_length'
+FLAGS = (
+    {name: key.kind for name, key in DECODE.items()}
+    | {name: DATA[name].kind for name in _OF_DATA}
+    | {name: kind for kind, names in _FLAGS.items() for name in names.split()}
+)

@@ -53,9 +53,7 @@ def integer(least, most):
 def number(least=-math.inf, most=math.inf, above=False, below=False):
   """Returns the Kind of finite numbers from `least` to `most`.
 
-  Args:
-    above: excludes `least`.
-    below: excludes `most`.
+  `above` excludes `least`, `below` excludes `most`.
   """
   shown = ''
   if math.isfinite(most):
@@ -93,8 +91,7 @@ def list_of(kind):
 def path(*schemes):
   """Returns the Kind of a local path, or of several separated by commas.
 
-  Args:
-    schemes: allowed URL schemes, such as 'hf' for hf://org/name; '*': all.
+  schemes: allowed URL schemes, such as 'hf' for hf://org/name; '*': all.
   """
   others = ''.join(f' or {scheme}://' for scheme in schemes)
 
@@ -131,9 +128,7 @@ def lengths(most):
 def patterns(what, kind):
   """Returns the Kind of a table of rows (regex of paths, value).
 
-  Args:
-    what: what a row's value is, for error messages.
-    kind: the Kind of a row's value.
+  A value is called `what` in messages and has a Kind.
   """
 
   def problem(x):
@@ -192,7 +187,13 @@ STEPS = Kind(
     'a whole number of steps, or a share of train.steps between 0 and 1',
     lambda x: _is_finite(x) and (0 < x < 1 or (0 <= x < 2**31 and x % 1 == 0)),
 )
-_OF_TYPE = {bool: BOOLEAN, str: TEXT, tuple: TEXTS}
+_OF_TYPE = {
+    bool: BOOLEAN,
+    str: TEXT,
+    tuple: TEXTS,
+    int: integer(0, COUNT),
+    float: number(0),
+}
 
 
 class Key(NamedTuple):

@@ -1,5 +1,6 @@
 """The keys of config.model: the table of each model, in base size."""
 
+from locost_jax.config.kinds import choice
 from locost_jax.config.kinds import IDS
 from locost_jax.config.kinds import integer
 from locost_jax.config.kinds import Key
@@ -11,6 +12,9 @@ from locost_jax.config.kinds import TOKENS
 _RATE = number(0, 1, below=True)
 _ABOVE_0 = number(0, 1, above=True)
 _MILLION = integer(1, MILLION)
+_LAYERS = integer(1, LAYERS)
+_TOKENS = integer(1, TOKENS)
+_PADDING = choice('tokens', 'release')
 
 # Keys that all models have.
 _EVERY = {
@@ -20,18 +24,12 @@ _EVERY = {
     'd_model': Key(768, 'D, width of the residual stream', _MILLION),
     'd_ff': Key(2048, "F, width of the (encoder's) feed-forward", _MILLION),
     'num_heads': Key(12, 'H, attention heads', _MILLION),
-    'num_layers': Key(12, 'encoder layers', integer(1, LAYERS)),
-    'num_decoder_layers': Key(12, 'decoder layers', integer(1, LAYERS)),
-    'dropout_rate': Key(
-        0.0, 'dropout of every branch and of the embeddings', _RATE
-    ),
-    'copy': Key(
-        False, 'copy words of the input (locost_jax/models/copy_head.py)'
-    ),
+    'num_layers': Key(12, 'encoder layers', _LAYERS),
+    'num_decoder_layers': Key(12, 'decoder layers', _LAYERS),
+    'dropout_rate': Key(0.0, 'dropout of all branches and embeddings', _RATE),
+    'copy': Key(False, 'copy words of the input (models/copy_head.py)'),
     'copy_dim': Key(64, "width of the copy head's queries and keys", _MILLION),
-    'copy_ngram': Key(
-        0, 'longest n-gram that the copy head continues; 0: off', integer(0, 16)
-    ),
+    'copy_ngram': Key(0, 'longest n-gram to continue; 0: off', integer(0, 16)),
 }
 
 
@@ -43,30 +41,29 @@ def _changed(keys, **defaults):
 
 _T5_STYLE = _EVERY | {
     'd_kv': Key(64, 'K, width of one attention head', _MILLION),
-    'feed_forward': Key('gated-gelu', "'gated-gelu' or 'relu'"),
-    'tie_embeddings': Key(
-        True, 'the output layer is the embedding, scaled (T5 v1.0)'
+    'feed_forward': Key(
+        'gated-gelu', "'gated-gelu' or 'relu'", choice('gated-gelu', 'relu')
     ),
-    'relative_attention_num_buckets': Key(
-        32, 'buckets of the position bias', _MILLION
-    ),
+    'tie_embeddings': Key(True, 'output layer is the embedding, scaled (v1.0)'),
+    'relative_attention_num_buckets': Key(32, 'of the position bias', _MILLION),
     'relative_attention_max_distance': Key(
-        128, 'larger distances share a bucket', integer(1, TOKENS)
+        128, 'larger distances share a bucket', _TOKENS
     ),
-    'layer_norm_epsilon': Key(
-        1e-06, 'inside the root of the RMS norm', number(0)
-    ),
+    'layer_norm_epsilon': Key(1e-06, 'inside the root of the RMS norm'),
 }
 _LOCOST = _T5_STYLE | {
     'd_state': Key(256, 'N, complex state pairs per channel', _MILLION),
     'gating': Key(True, "multiply the mixer's output by a projection"),
     'bidirectional': Key(True, 'use one kernel per direction'),
     'variant': Key(
-        'release', "follow the 'release' or the 'paper' where the two differ"
+        'release',
+        "follow the 'release' or the 'paper' where the two differ",
+        choice('release', 'paper'),
     ),
     'convolution': Key(
         'exact',
         "'exact', or 'release' with its defect for lengths that are not 2^k",
+        choice('exact', 'release'),
     ),
     'initialisation': Key('s4d-lin', 'initial A, see ops/ssm.py'),
     'dt_min': Key(
@@ -81,14 +78,10 @@ _BART = _changed(
     _EVERY, d_ff=3072, num_layers=6, num_decoder_layers=6, dropout_rate=0.1
 ) | {
     'decoder_d_ff': Key(3072, "width of the decoder's feed-forward", _MILLION),
-    'feed_forward': Key('gelu', 'the only choice'),
+    'feed_forward': Key('gelu', 'the only choice', choice('gelu')),
     'attention_dropout_rate': Key(0.0, 'dropout of attention weights', _RATE),
-    'activation_dropout_rate': Key(
-        0.0, 'dropout inside the feed-forward', _RATE
-    ),
-    'max_positions': Key(
-        1024, 'maximum tokens of an input and of a summary', integer(1, TOKENS)
-    ),
+    'activation_dropout_rate': Key(0.0, 'dropout in the feed-forward', _RATE),
+    'max_positions': Key(1024, 'maximum tokens of input or summary', _TOKENS),
     'scale_embedding': Key(False, 'multiply embeddings by sqrt(D)'),
     'pad_id': Key(1, 'the id of padding in the vocabulary', integer(0, IDS)),
     'num_decoder_heads': Key(
@@ -100,9 +93,14 @@ _SELECTOR = {
         'ppo',
         "the decoder reads what the selector chooses ('ppo'), the first "
         "`limit` tokens ('first_k') or everything ('none')",
+        choice('ppo', 'first_k', 'none'),
     ),
-    'selection': Key('sample', "how the selector chooses; or 'argmax'"),
-    'limit': Key(2048, 'first_k: tokens of a document', integer(1, TOKENS)),
+    'selection': Key(
+        'sample',
+        "how the selector chooses; or 'argmax'",
+        choice('sample', 'argmax'),
+    ),
+    'limit': Key(2048, 'first_k: tokens of a document', _TOKENS),
 }
 # The keys of each model of `models`, in base size.
 MODELS = {
@@ -110,15 +108,13 @@ MODELS = {
     't5': _changed(_T5_STYLE, tie_embeddings=False),
     'longt5': _changed(_T5_STYLE, tie_embeddings=False)
     | {
-        'attention': Key('transient-global', "'transient-global' or 'local'"),
-        'local_radius': Key(
-            127,
-            'tokens on each side that a token attends to',
-            integer(1, TOKENS),
+        'attention': Key(
+            'transient-global',
+            "'transient-global' or 'local'",
+            choice('transient-global', 'local'),
         ),
-        'global_block_size': Key(
-            16, 'tokens per global token', integer(1, TOKENS)
-        ),
+        'local_radius': Key(127, 'tokens seen on each side', _TOKENS),
+        'global_block_size': Key(16, 'tokens per global token', _TOKENS),
     },
     'bart': _BART,
     'pagesum': _BART
@@ -127,9 +123,12 @@ MODELS = {
             'pages',
             "'pages': decode each page and mix the outputs, or 'global': one "
             'decoder reads all pages',
+            choice('pages', 'global'),
         ),
         'padding': Key(
-            'tokens', "'tokens': ignore empty pages, or 'release': they count"
+            'tokens',
+            "'tokens': ignore empty pages, or 'release': they count",
+            _PADDING,
         ),
     },
     'simcas': _BART
@@ -139,23 +138,24 @@ MODELS = {
             'many',
             "'many' chunks of a document, or 'one': its first max_positions "
             "tokens alone, with data.pages='' (an ablation)",
+            choice('many', 'one'),
         ),
         'align': Key(
             'shift',
             "how chunks exchange start and end states between layers: 'shift', "
             "'mean' (the paper) or 'none'",
+            choice('shift', 'mean', 'none'),
         ),
         'padding': Key(
             'release',
             "'release': padding before an end mark counts as tokens; 'tokens': "
             'it does not',
+            _PADDING,
         ),
     },
     'simcas_locost': _LOCOST
     | _SELECTOR
     | {
-        'chunk_length': Key(
-            512, 'tokens that the selector sees at a time', integer(1, TOKENS)
-        ),
+        'chunk_length': Key(512, 'tokens seen by the selector at once', _TOKENS)
     },
 }

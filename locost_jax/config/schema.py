@@ -51,28 +51,34 @@ def make_model(name):
 # --- Checks -------------------------------------------------------------------
 
 
+def keys_of(model):
+  """Returns {dotted name: Key} of all keys, given the name of the model."""
+  own = table.MODELS.get(model, {}) if isinstance(model, str) else {}
+  return table.KEYS | {f'model.{name}': key for name, key in own.items()}
+
+
 def check_config(config):
   """Raises an InputError for a key with a value that is not allowed.
 
-  Args:
-    config: a whole config; keys that are not in the table are ignored.
+  Keys that are not in the table are ignored.
   """
+  keys = keys_of(config['model'].get('name'))
   for key, value in leaves(config):
-    if key in table.KEYS:
-      _check(key, key, table.KEYS[key].kind, value)
+    if key in keys:
+      _check(key, key, keys[key].kind, value)
 
 
 def check_section(name, section):
   """Raises an InputError for a key of a section with a value not allowed."""
-  check_config({name: section})
+  for key, value in leaves(section, f'{name}.'):
+    if key in table.KEYS:
+      _check(key, key, table.KEYS[key].kind, value)
 
 
 def check_flags(flags, command):
   """Raises an InputError for a flag with a value that is not allowed.
 
-  Args:
-    flags: mapping of names to values; None: not given.
-    command: the last part of the command's module, such as 'score'.
+  command is the last part of the command's module; the value None: not given.
   """
   for name, value in flags.items():
     kind = table.FLAGS.get(f'{command}.{name}', table.FLAGS.get(name))
@@ -81,11 +87,7 @@ def check_flags(flags, command):
 
 
 def check_path(name, path):
-  """Raises an InputError for a path that is not local.
-
-  Args:
-    name: name of the path, for the error message.
-  """
+  """Raises an InputError for a path that is not local."""
   _check(name, name, kinds.path(), path)
 
 
@@ -101,10 +103,8 @@ def check_stored(path, config):
   """Raises an InputError unless a config.json is a valid run's config.
 
   A run wrote it, but it may have been edited, damaged or sent by somebody else.
-  Whether the sizes fit together is checked when the model is built.
-
-  Args:
-    config: its contents, a dict with the current keys.
+  Whether the sizes fit together is checked when the model is built. config has
+  the current keys.
   """
   for name in ('model', *table.SECTIONS, 'shares'):
     above, _, last = name.rpartition('.')
@@ -115,7 +115,8 @@ def check_stored(path, config):
     section, last = key.split('.')
     if last not in config.get(section, {}):
       raise InputError(f'{path}: lacks {key}; expected the config of a run')
-  known = {key: row.kind for key, row in table.KEYS.items()} | table.STORED
+  keys = keys_of(config['model'].get('name'))
+  known = {key: row.kind for key, row in keys.items()} | table.STORED
   for key, value in leaves(config):
     kind = known.get(key, kinds.number(0, 1) if key[:7] == 'shares.' else None)
     if kind is not None:
@@ -182,21 +183,12 @@ def update_overrides(values):
 
 
 def help_page(config, path, prefix=''):
-  """Returns the page of --help=config.
+  """Returns the page of --help=config: the keys of a config, with meanings.
 
-  Args:
-    config: the config whose values are shown.
-    path: its file.
-    prefix: show only keys below this one, for example 'optim'; '': all.
-
-  Raises:
-    InputError: no key begins with the prefix.
+  prefix: show only keys below this one, for example 'optim'; '': all.
   """
   values = dict(leaves(config))
-  keys = table.KEYS | {
-      f'model.{name}': key
-      for name, key in table.MODELS.get(config.model.name, {}).items()
-  }
+  keys = keys_of(config.model.name)
   chosen = [
       key for key in values if not prefix or f'{key}.'.startswith(f'{prefix}.')
   ]

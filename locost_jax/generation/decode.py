@@ -11,9 +11,8 @@ Scores are sums of log p over the tokens written, divided by a length penalty:
 - 'gnmt': ((5 + length) / 6)^p (Wu et al. 2016, equation 14). The length counts
   the tokens written, eos too.
 For a text that ends with eos both are the number of tokens written. The
-repetition penalty changes log p in beam search and logits otherwise, as in
-Hugging Face's transformers. Banned tokens get log p = -inf without
-renormalising, forced tokens log p = 0.
+repetition penalty changes log p in beam search and logits otherwise. Banned
+tokens get log p = -inf without renormalising, forced tokens log p = 0.
 
 Beam search is that of Hugging Face's transformers 4.30: of the 2K best
 continuations of K beams, those among the first K that end with eos become
@@ -21,15 +20,9 @@ finished texts, and the K best others continue. A document is done when it has K
 finished texts and no beam, penalised at its current length, beats the worst of
 them; with `early_stopping` K finished texts suffice. Beams still open at the
 end count as finished. Reordering beams copies no caches: see
-`ops.beam_attention`.
-
-transformers 5 has other rules. For a beam that is still open, at the end and in
-the test whether a document is done, it divides by the number of tokens written;
-4.30 counts the start token too. That test takes the best beam that continues;
-4.30 takes the best of the 2K continuations, which may have ended. At the end,
-only open beams among the first K continuations count. So the best text can
-differ, except with length_penalty=0, or with early_stopping if the last token
-is forced to be eos.
+`ops.beam_attention`. transformers 5 differs: the length of an open beam is the
+number of tokens written, only beams that continue can prevent the end, and at
+the end only open beams among the first K continuations count.
 
 Lengths count written tokens, eos included and the start token not. Axes: B
 documents, K beams, R = B * K rows, T max_length, V vocabulary.
@@ -40,7 +33,6 @@ import jax.numpy as jnp
 
 from locost_jax.config import decode_settings
 from locost_jax.generation import decode_limits
-from locost_jax.generation import largest
 
 NEVER = decode_limits.NEVER
 # The score of a finished text with a banned token. Below it: no text.
@@ -61,20 +53,18 @@ def penalty(settings, length, ended):
 
 
 def begin(settings, per_row, batch_size, keys=None, inputs=None):
-  """The state before the first token.
+  """The state before the first token, a dict.
+
+  position (scalar, tokens written), written [R, 1 + T] with the start token
+  first, scores [R] (sums of log p), done [B], per_row, and entries of its
+  method: beams with caches have ancestors, int [B, K, T].
 
   Args:
     per_row: the model's state per row, for one row per document. It moves with
       its beam, except for per_row['own'] of a dict, which stays in its row.
-    batch_size: B.
     keys: one random key per document [B]; only sampling needs them.
     inputs: token ids of the documents [B, ...]; only
       encoder_no_repeat_ngram_size needs them.
-
-  Returns:
-    A dict: position (scalar, tokens written), written [R, 1 + T] with the start
-    token first, scores [R] (sums of log p), done [B], per_row, and entries of
-    its method: beams with caches have ancestors, int [B, K, T].
   """
   method = decode_settings.method_of(settings)
   K, T = settings.num_beams, settings.max_length
@@ -112,11 +102,8 @@ def advance(settings, step, shared, state, until):
     step: (tokens [R], shared, per_row) -> (logits [R, V], per_row). If the
       state has ancestors, they are a fourth argument.
     shared: what the model keeps per document.
-    state: of `begin` or `advance`.
+    state: of `begin` or `advance`, like the result.
     until: scalar, capped at max_length.
-
-  Returns:
-    The new state.
   """
   beams = decode_settings.method_of(settings) == 'beam'
   until = jnp.minimum(until, settings.max_length)
@@ -175,7 +162,7 @@ def _write_beams(settings, scores, state):
   K, position, done = settings.num_beams, state['position'], state['done']
   B, V = done.size, scores.shape[1]
   scores = (state['scores'][:, None] + scores).reshape(B, K * V)
-  scores, places = largest.top_k(scores, 2 * K)
+  scores, places = decode_limits.top_k(scores, 2 * K)
   parents, tokens = places // V, (places % V).astype(jnp.int32)
   written = _take(state['written'].reshape(B, K, -1), parents)
   written = written.at[:, :, position + 1].set(tokens)
@@ -256,11 +243,10 @@ def _keep_best(state, written, scores):
 
 
 def finish(settings, state):
-  """The result: the best text of every document.
+  """The best text of every document: tokens int32 [B, T], scores [B].
 
-  Returns:
-    tokens int32 [B, T], up to and including eos, then pad; and their scores
-    [B], the sum of log p divided by the length penalty.
+  Tokens up to and including eos, then pad; scores are the sum of log p divided
+  by the length penalty.
   """
   position, done = state['position'], state['done']
   if decode_settings.method_of(settings) == 'beam':

@@ -7,23 +7,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from locost_jax.generation import largest
-
 NEVER = float('-inf')
 
 # Tokens that are sorted first for top_p: 5 ms for 50 rows of 4,000 tokens,
 # against 43 ms for sorting all.
 NUCLEUS = 256
+BLOCK = 128  # numbers in a block of `top_k`, about the root of a row
 
 
 def ban_repeated_ngrams(scores, written, length, size):
   """Bans the tokens that would repeat an n-gram: -inf in scores [R, V].
 
-  Args:
-    scores: [R, V].
-    written: [R, S], of which the first `length` tokens are set.
-    length: scalar.
-    size: n; 0 bans nothing.
+  written [R, S], of which the first `length` tokens are set; n = size, 0: none.
   """
   if not size or size > written.shape[1]:
     return scores
@@ -36,12 +31,8 @@ def ban_repeated_ngrams(scores, written, length, size):
 def ban_input_ngrams(scores, written, length, inputs, size):
   """Bans the tokens that would write an n-gram of the input: -inf in scores.
 
-  Args:
-    scores: [R, V].
-    written: [R, S], of which the first `length` tokens are set.
-    length: scalar.
-    inputs: ids of the documents [B, L], or of their pages [B, P, L].
-    size: n; 0 bans nothing.
+  inputs are ids of the documents [B, L], or of their pages [B, P, L]; the rest
+  as in `ban_repeated_ngrams`.
   """
   if not size or size > inputs.shape[-1]:
     return scores
@@ -55,10 +46,8 @@ def ban_input_ngrams(scores, written, length, inputs, size):
 def _ban_continuations(scores, written, length, texts, allowed, size):
   """Bans the ends of the n-grams of texts whose other tokens were written last.
 
-  Args:
-    scores, written, length, size: as in `ban_repeated_ngrams`; size >= 1.
-    texts: [B, 1, P, L], for the R / B rows of each document.
-    allowed: bool, broadcast to [L - n + 1]: which n-grams count.
+  texts [B, 1, P, L], for the R / B rows of each document; allowed, broadcast to
+  [L - n + 1]: which n-grams count.
   """
   B, (R, V) = texts.shape[0], scores.shape
   tokens = texts[..., size - 1 :]
@@ -74,11 +63,8 @@ def _ban_continuations(scores, written, length, texts, allowed, size):
 def penalise_repetition(scores, written, length, penalty):
   """Makes written tokens less probable (Keskar et al. 2019, section 4.1).
 
-  Args:
-    scores: [R, V], logits or log p.
-    written: [R, S], of which the first `length` tokens are set.
-    length: scalar.
-    penalty: theta; positive scores are divided by it, others multiplied.
+  scores [R, V], logits or log p: those of the first `length` tokens of written
+  [R, S] are divided by theta = penalty if positive, others multiplied.
   """
   if penalty == 1:
     return scores
@@ -93,16 +79,8 @@ def penalise_repetition(scores, written, length, penalty):
 def process(settings, scores, written, position, inputs=None):
   """Bans and forces tokens, in Hugging Face's order; for all methods.
 
-  Args:
-    settings: a `decode_settings.Settings`.
-    scores: [R, V], log p of the next token.
-    written: [R, 1 + T], the start token and `position` tokens.
-    position: scalar, the number of tokens written.
-    inputs: as in `ban_input_ngrams`; only encoder_no_repeat_ngram_size needs
-      them.
-
-  Returns:
-    [R, V]: -inf where a token may not come, 0 where it must.
+  scores [R, V], log p of the next token: -inf where a token may not come, 0
+  where it must. written [R, 1 + T] has the start token and `position` tokens.
   """
   s = settings
   scores = ban_repeated_ngrams(
@@ -135,7 +113,7 @@ def restrict(settings, scores):
   """
   scores = scores / settings.temperature
   if 0 < settings.top_k < scores.shape[1]:
-    least = largest.top_k(scores, settings.top_k)[0][:, -1:]
+    least = top_k(scores, settings.top_k)[0][:, -1:]
     scores = jnp.where(scores >= least, scores, NEVER)
   if settings.top_p < 1:
     log_p = jax.nn.log_softmax(scores)
@@ -164,3 +142,24 @@ def _least_of_nucleus(log_p, top_p):
       lambda: least(first),
       lambda: least(jnp.sort(log_p, axis=1, descending=True)),
   )
+
+
+def top_k(x, k):
+  """Like jax.lax.top_k of floating x [B, N], without sorting whole rows.
+
+  In a beam search on a CPU, XLA sorts whole rows for `jax.lax.top_k`: 150 ms
+  per token for 50 rows of 16,000 scores, against 6 ms here. The k largest lie
+  in the k blocks with the largest maxima, so only those are sorted.
+  """
+  B, N = x.shape
+  count = -(-N // BLOCK)
+  if k >= count:
+    return jax.lax.top_k(x, k)
+  x = jnp.pad(x, ((0, 0), (0, count * BLOCK - N)), constant_values=-jnp.inf)
+  x = x.reshape(B, count, BLOCK)
+  # Sorted, so that of equal numbers the first comes first.
+  blocks = jnp.sort(jax.lax.top_k(x.max(-1), k)[1], axis=1)
+  few = jnp.take_along_axis(x, blocks[..., None], axis=1).reshape(B, -1)
+  numbers, places = jax.lax.top_k(few, k)
+  blocks = jnp.take_along_axis(blocks, places // BLOCK, axis=1)
+  return numbers, blocks * BLOCK + places % BLOCK

@@ -87,15 +87,10 @@ def read(model, params, inputs, input_mask):
 
 
 def encode(model, params, inputs, input_mask, steps=Steps()):
-  """Reads documents, layer by layer for models that come in parts.
+  """Reads documents, layer by layer for models that come in parts: a memory.
 
-  Args:
-    model: the Flax module; static.
-    inputs: [B, L] token ids, or [B, P, L] of a model that reads pages.
-    input_mask: of their shape, or None: where inputs are not pad.
-
-  Returns:
-    The model's memory.
+  inputs [B, L], or [B, P, L] of a model that reads pages; input_mask of their
+  shape, or None: where inputs are not pad.
   """
   layers = model.config.num_layers
   if model.config.comes_in_parts:
@@ -119,17 +114,27 @@ def logits(model, params, inputs, targets_in, input_mask):
   return model.apply({'params': params}, inputs, targets_in, input_mask)
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def mean_log_probs(
+    model, params, inputs, input_mask, targets_in, targets, weights
+):
+  """(1 / n) sum_t log p(y_t | y_1 .. y_(t-1), x): float32 [B], in nats.
+
+  The model's confidence in targets y [B, T], given inputs x; weights [B, T] are
+  1 at the n tokens that count.
+  """
+  scores = logits(model, params, inputs, targets_in, input_mask)
+  log_p = jax.nn.log_softmax(scores.astype(jnp.float32))
+  own = jnp.take_along_axis(log_p, targets[..., None], axis=-1)[..., 0]
+  return (own * weights).sum(-1) / weights.sum(-1)
+
+
 @functools.partial(jax.jit, static_argnums=(0, 3))
 def begin(model, params, memory, settings, seeds=None, inputs=None):
-  """The state before the first token.
+  """The state before the first token: (shared, state), for `advance`.
 
-  Args:
-    settings: a checked `decode_settings.Settings`; static.
-    seeds: uint32 [B] of `document_seeds`; only sampling needs them.
-    inputs: of `_inputs_to_ban`.
-
-  Returns:
-    (shared, state), for `advance`.
+  seeds: uint32 [B] of `document_seeds`; only sampling needs them. inputs: of
+  `_inputs_to_ban`.
   """
   shared, per_row = model.apply(
       {'params': params}, memory, settings.max_length, method='init_cache'
@@ -155,7 +160,9 @@ finish = functools.partial(jax.jit, static_argnums=0)(decode.finish)
 def generate(
     model, params, inputs, input_mask, settings, seeds=None, steps=None
 ):
-  """Summaries of a batch.
+  """Summaries of a batch: int32 [B, T], up to and including eos, then pad.
+
+  Also their scores [B] as in `decode`.
 
   Args:
     model, params, inputs, input_mask: see `encode`. A model whose config
@@ -164,10 +171,6 @@ def generate(
     settings: a checked `decode_settings.Settings`; static.
     seeds: uint32 [B] of `document_seeds`; only sampling needs them.
     steps: None: as few programs as can be.
-
-  Returns:
-    tokens int32 [B, T], up to and including eos, then pad; scores [B] as in
-    `decode`.
   """
   is_compacted = model.config.is_compacted
   if steps is None and not is_compacted:
@@ -225,17 +228,10 @@ def _inputs_to_ban(settings, inputs, input_mask):
 
 
 def document_seeds(inputs, input_mask, seed):
-  """A number per document that depends on its tokens and the seed alone.
+  """A uint32 per document that depends on its tokens and the seed alone.
 
   So the samples of a document depend neither on its batch nor on its padding.
-
-  Args:
-    inputs: numpy [B, L].
-    input_mask: numpy [B, L], true at tokens.
-    seed: a non-negative integer.
-
-  Returns:
-    uint32 [B].
+  inputs and input_mask are numpy [B, L].
   """
   start = zlib.crc32(str(int(seed)).encode())
   rows = (

@@ -1,48 +1,99 @@
-"""config.json and generation_config.json: Hugging Face's keys and ours."""
+"""config.json and generation_config.json: Hugging Face's keys and ours.
+
+A family of models is one entry of `KEYS`. The config.json of a PageSum or a
+SimCAS says that it is a BART: they are recognised by a tensor that BART lacks,
+or by keys that only their exports have.
+"""
 
 import os
 
 from locost_jax import untrusted
 from locost_jax.config import decode_settings
 from locost_jax.config import kinds
+from locost_jax.config import model_keys
 from locost_jax.errors import InputError
-from locost_jax.hugging_face import bart_configs
-from locost_jax.hugging_face import tensors
-from locost_jax.hugging_face.keys import take
+from locost_jax.hugging_face import tensors as tensors_lib
 
-# Our key, their key, default (None: required).
-_SHELL_KEYS = (
-    ('vocab_size', 'vocab_size', None),
-    ('d_model', 'd_model', None),
-    ('d_ff', 'd_ff', None),
-    ('d_kv', 'd_kv', None),
-    ('num_heads', 'num_heads', None),
-    ('num_layers', 'num_layers', None),
-    ('dropout_rate', 'dropout_rate', 0.1),
+
+def _same(**defaults):
+  """Rows of `KEYS` for keys that have the same name in both."""
+  return tuple((key, key, default) for key, default in defaults.items())
+
+
+_T5_STYLE = (
+    *_same(vocab_size=None, d_model=None, d_ff=None, d_kv=None),
+    *_same(num_heads=None, num_layers=None, dropout_rate=0.1),
     ('tie_embeddings', 'tie_word_embeddings', True),
-    ('relative_attention_num_buckets', 'relative_attention_num_buckets', 32),
-    ('relative_attention_max_distance', 'relative_attention_max_distance', 128),
-    ('layer_norm_epsilon', 'layer_norm_epsilon', 1e-6),
-)
-KEYS = {
-    'locost': _SHELL_KEYS
-    + (
-        ('feed_forward', 'feed_forward_proj', 'gated-gelu'),
-        ('gating', 'gating', True),
-        ('bidirectional', 'bidirectional', True),
+    *_same(
+        relative_attention_num_buckets=32, relative_attention_max_distance=128
     ),
-    't5': _SHELL_KEYS + (('feed_forward', 'feed_forward_proj', 'relu'),),
-    'longt5': _SHELL_KEYS
-    + (
+    *_same(layer_norm_epsilon=1e-6),
+)
+_BART = (
+    *_same(vocab_size=None, d_model=None),
+    ('d_ff', 'encoder_ffn_dim', None),
+    ('decoder_d_ff', 'decoder_ffn_dim', None),
+    ('num_heads', 'encoder_attention_heads', None),
+    ('num_layers', 'encoder_layers', None),
+    ('num_decoder_layers', 'decoder_layers', None),
+    ('feed_forward', 'activation_function', 'gelu'),
+    ('dropout_rate', 'dropout', 0.1),
+    ('attention_dropout_rate', 'attention_dropout', 0.0),
+    ('activation_dropout_rate', 'activation_dropout', 0.0),
+    ('max_positions', 'max_position_embeddings', 1024),
+    ('scale_embedding', 'scale_embedding', False),
+    ('pad_id', 'pad_token_id', 1),
+)
+# Model -> (our key, their key, default; None: required). Keys that only exports
+# of ours have begin with the model's name; defaults are not written.
+KEYS = {
+    'locost': (
+        *_T5_STYLE,
+        ('feed_forward', 'feed_forward_proj', 'gated-gelu'),
+        *_same(gating=True, bidirectional=True),
+    ),
+    't5': (*_T5_STYLE, ('feed_forward', 'feed_forward_proj', 'relu')),
+    'longt5': (
+        *_T5_STYLE,
         ('feed_forward', 'feed_forward_proj', 'relu'),
         ('attention', 'encoder_attention_type', 'local'),
-        ('local_radius', 'local_radius', 127),
-        ('global_block_size', 'global_block_size', 16),
+        *_same(local_radius=127, global_block_size=16),
     ),
+    'bart': _BART,
+    'pagesum': (
+        *_BART,
+        ('decoding', 'pagesum_decoding', 'pages'),
+        ('padding', 'pagesum_padding', 'tokens'),
+    ),
+    'simcas': (
+        *_BART,
+        ('chunk', 'simcas_chunk', 'many'),
+        ('align', 'simcas_align', 'shift'),
+        ('select', 'simcas_select', 'ppo'),
+        ('selection', 'simcas_selection', 'sample'),
+        ('limit', 'simcas_limit', 2048),
+        ('padding', 'simcas_padding', 'release'),
+    ),
+}
+# Endings of names of tensors that BART lacks.
+_OWN_TENSORS = {
+    'pagesum': 'lin.weight',
+    'simcas': 'encoder.agent.actor.dense_1.weight',
+}
+# Keys, also of old configs, that must have this value: another value means
+# another model than BART.
+_OF_BART = {
+    'activation_function': 'gelu',
+    'tie_word_embeddings': True,
+    'normalize_before': False,
+    'normalize_embedding': True,
+    'add_final_layer_norm': False,
+    'static_position_embeddings': False,
 }
 _CLASSES = {
     't5': 'T5ForConditionalGeneration',
     'longt5': 'LongT5ForConditionalGeneration',
+    'bart': 'BartForConditionalGeneration',
 }
 # A release's d_state counts real and imaginary parts.
 _BOTH_PARTS = kinds.Kind(
@@ -51,44 +102,6 @@ _BOTH_PARTS = kinds.Kind(
     and 2 <= value <= 2_000_000
     and value % 2 == 0,
 )
-_SAME_SETTINGS = (
-    'min_length',
-    'num_beams',
-    'no_repeat_ngram_size',
-    'encoder_no_repeat_ngram_size',
-    'repetition_penalty',
-    'length_penalty',
-    'early_stopping',
-)
-_FORCED = (
-    ('forced_first_token', 'forced_bos_token_id'),
-    ('forced_last_token', 'forced_eos_token_id'),
-)
-_IDS = (
-    ('eos_id', 'eos_token_id'),
-    ('pad_id', 'pad_token_id'),
-    ('start_id', 'decoder_start_token_id'),
-)
-_LENGTH, _ID = kinds.integer(0, 10**7), kinds.integer(0, 10**7)
-_GENERATION_KINDS = {
-    'min_length': _LENGTH,
-    'max_length': kinds.integer(1, 10**7),
-    'max_new_tokens': kinds.integer(1, 10**7),
-    'num_beams': kinds.integer(1, 10**4),
-    'no_repeat_ngram_size': _LENGTH,
-    'encoder_no_repeat_ngram_size': _LENGTH,
-    'repetition_penalty': kinds.number(0),
-    'length_penalty': kinds.number(),
-    'early_stopping': kinds.BOOLEAN,
-    'do_sample': kinds.BOOLEAN,
-    'temperature': kinds.number(0),
-    'top_k': _LENGTH,
-    'top_p': kinds.number(0, 1),
-    'forced_bos_token_id': _ID,
-    'forced_eos_token_id': _ID,
-    'bos_token_id': _ID,
-    **{theirs: _ID for _, theirs in _IDS},
-}
 
 
 def model_config(directory):
@@ -106,47 +119,145 @@ def model_config(directory):
         'of a run or of a Hugging Face model; next to the weights of a '
         "published PageSum, put facebook/bart-large-cnn's config.json"
     ) from None
-  # A LOCOST release also has LongT5's keys: d_state and gating decide.
+  is_bart = theirs.get('model_type') == 'bart'
+  names = tensors_lib.find_names(directory) if is_bart else ()
+  return from_released(theirs, names, path)
+
+
+def from_released(theirs, tensors=(), path='config.json'):
+  """Returns the `config.model` of the contents of a config.json, as a dict.
+
+  Args:
+    tensors: names of the tensors in the same directory, if it is a BART's.
+  """
+  name = _find_family(theirs, tensors, path)
+
+  def take(ours, key, default):
+    """The checked value of a key, or the default."""
+    value = theirs.get(key)
+    value = default if value is None else value
+    if value is None:
+      raise InputError(f'{path} lacks the key {key!r}')
+    own = model_keys.MODELS[name].get(ours)
+    untrusted.check(path, key, value, own.kind if own else kinds.BOOLEAN)
+    return float(value) if isinstance(default, float) else value
+
+  config = {'name': name} | {row[0]: take(*row) for row in KEYS[name]}
+  if 'tie_embeddings' in config:
+    # transformers 5 calls every T5 tied; one whose output layer is its own has
+    # unscaled outputs.
+    config['tie_embeddings'] &= take('', 'scale_decoder_outputs', True)
+    layers = 'num_decoder_layers'
+    config[layers] = take(layers, layers, config['num_layers'])
+  else:
+    key = 'decoder_attention_heads'
+    heads = take('num_heads', key, config['num_heads'])
+    if heads != config['num_heads']:
+      config['num_decoder_heads'] = heads
+  if name == 'locost':
+    untrusted.check(path, 'd_state', theirs['d_state'], _BOTH_PARTS)
+    config |= dict(variant='release', convolution='exact')
+    config['d_state'] = theirs['d_state'] // 2
+  return config
+
+
+def _find_family(theirs, tensors, path):
+  """Returns the name of a config.json's model, one of `KEYS`."""
   name = theirs.get('model_type')
   if name is not None:
     untrusted.check(path, 'model_type', name, kinds.TEXT)
+  # A LOCOST release also has LongT5's keys: d_state and gating decide.
   if {'d_state', 'gating'} <= set(theirs):
-    name = 'locost'
-  if name == 'bart':
-    return bart_configs.model_config(
-        theirs, tensors.find_names(directory), path
-    )
-  if name not in KEYS:
+    return 'locost'
+  if name not in _CLASSES:
     raise InputError(
         f'{path} describes model_type={name!r}: expected a LOCOST config (with '
-        'd_state and gating) or one of '
-        f'{", ".join(map(repr, [*KEYS, "bart"]))}'
+        f'd_state and gating) or one of {", ".join(map(repr, _CLASSES))}'
     )
-  ours = {
-      key: take(path, theirs, key, key_, default)
-      for key, key_, default in KEYS[name]
+  if name != 'bart':
+    return name
+  for key, value in _OF_BART.items():
+    if theirs.get(key, value) != value:
+      raise InputError(
+          f'{path}: {key}={theirs[key]!r}: expected {value!r} for a BART'
+      )
+  systems = [
+      system
+      for system, end in _OWN_TENSORS.items()
+      if any(tensor.endswith(end) for tensor in tensors)
+      or any(key.startswith(f'{system}_') for key in theirs)
+  ]
+  if len(systems) > 1:
+    raise InputError(
+        f'config.json and the tensors next to it are of {" and of ".join(systems)}'
+        ': expected those of one system'
+    )
+  return systems[0] if systems else name
+
+
+def to_released(config):
+  """Returns the config.json of a `config.model`: undoes `from_released`."""
+  name = config['name']
+  theirs = {
+      key: config.get(ours, default)
+      for ours, key, default in KEYS[name]
+      if not (
+          key.startswith(f'{name}_') and config.get(ours, default) == default
+      )
   }
   if name == 'locost':
-    d_state = theirs['d_state']
-    untrusted.check(path, 'd_state', d_state, _BOTH_PARTS)
-    ours.update(
-        d_state=d_state // 2,
-        variant='release',
-        convolution='exact',
+    theirs.update(d_state=2 * config['d_state'])
+  family = 'bart' if name in _OWN_TENSORS else name
+  if family in _CLASSES:
+    theirs.update(architectures=[_CLASSES[family]])
+  if family == 'bart':
+    theirs.update(
+        decoder_attention_heads=config.get('num_decoder_heads')
+        or config['num_heads'],
+        num_hidden_layers=config['num_layers'],
+        tie_word_embeddings=True,
     )
-  # transformers 5 calls every T5 tied; one whose output layer is its own has
-  # unscaled outputs.
-  ours['tie_embeddings'] &= take(
-      path, theirs, '', 'scale_decoder_outputs', True
-  )
-  ours['num_decoder_layers'] = take(
-      path,
-      theirs,
-      'num_decoder_layers',
-      'num_decoder_layers',
-      ours['num_layers'],
-  )
-  return dict(name=name, **ours)
+  else:
+    theirs.update(num_decoder_layers=config['num_decoder_layers'])
+  return dict(theirs, model_type=family, is_encoder_decoder=True)
+
+
+# --- How a summary is written -------------------------------------------------
+
+_SAME_SETTINGS = (
+    'min_length',
+    'num_beams',
+    'no_repeat_ngram_size',
+    'encoder_no_repeat_ngram_size',
+    'repetition_penalty',
+    'length_penalty',
+    'early_stopping',
+)
+_SAMPLING = 'temperature', 'top_k', 'top_p'
+_FORCED = (
+    ('forced_first_token', 'forced_bos_token_id'),
+    ('forced_last_token', 'forced_eos_token_id'),
+)
+_IDS = (
+    ('eos_id', 'eos_token_id'),
+    ('pad_id', 'pad_token_id'),
+    ('start_id', 'decoder_start_token_id'),
+)
+_LENGTH, _ID = kinds.integer(1, 10**7), kinds.integer(0, 10**7)
+_KINDS = {
+    **{
+        key: decode_settings.OPTIONS[key].metadata['kind']
+        for key in (*_SAME_SETTINGS, 'top_k')
+    },
+    # Unused without do_sample: then also values that sampling cannot have.
+    'temperature': kinds.number(0),
+    'top_p': kinds.number(0, 1),
+    'do_sample': kinds.BOOLEAN,
+    'max_length': _LENGTH,
+    'max_new_tokens': _LENGTH,
+    'bos_token_id': _ID,
+    **{theirs: _ID for _, theirs in (*_FORCED, *_IDS)},
+}
 
 
 def has_tied_head(directory):
@@ -167,7 +278,6 @@ def generation_settings(directory):
   Returns:
     A `decode_settings.Settings`, not yet checked.
   """
-
   config = _read(directory, 'config.json')
   keys = [key for _, key in _IDS] + ['bos_token_id']
   given = _read(directory, 'generation_config.json')
@@ -177,8 +287,8 @@ def generation_settings(directory):
         key: config[key] for key in (*keys, 'model_type') if key in config
     }
   _check_generation(directory, 'config.json', config)
-  theirs = given or config
-  theirs = {**{key: config[key] for key in keys if key in config}, **theirs}
+  theirs = {key: config[key] for key in keys if key in config}
+  theirs |= given or config
   values = {
       ours: theirs[name]
       for ours, name in (
@@ -197,10 +307,8 @@ def generation_settings(directory):
     # An export of a run whose decoder reads <s> first.
     values['start'] = 'bos'
   if theirs.get('do_sample'):
-    values.update(method='sample', top_k=theirs.get('top_k', 50))
-    values.update(
-        {key: theirs[key] for key in ('temperature', 'top_p') if key in theirs}
-    )
+    values.update(method='sample', top_k=50)
+    values |= {key: theirs[key] for key in _SAMPLING if key in theirs}
   return decode_settings.Settings(**values)
 
 
@@ -215,7 +323,7 @@ def _read(directory, name):
 
 def _check_generation(directory, name, values):
   """Raises an InputError for generation settings out of their range."""
-  for key, kind in _GENERATION_KINDS.items():
+  for key, kind in _KINDS.items():
     if key in values:
       untrusted.check(os.path.join(directory, name), key, values[key], kind)
 
@@ -227,52 +335,25 @@ def release(config, settings, dtype):
     settings: a `decode_settings.Settings`, for the ids of special tokens.
     dtype: type of the tensors, 'float32' or 'bfloat16'.
   """
-  name = config['name']
-  if name == 'bart' or name in bart_configs.OWN_KEYS:
-    return dict(
-        bart_configs.released_config(config),
-        torch_dtype=dtype,
-        **_ids(settings),
-    )
-  theirs = {key: config[ours] for ours, key, _ in KEYS[name]}
-  theirs['num_decoder_layers'] = config['num_decoder_layers']
-  if name == 'locost':
-    theirs.update(d_state=2 * config['d_state'])
-  else:
-    theirs.update(architectures=[_CLASSES[name]])
-  return dict(
-      theirs,
-      model_type=name,
-      is_encoder_decoder=True,
-      torch_dtype=dtype,
-      **_ids(settings),
-  )
+  return dict(to_released(config), torch_dtype=dtype, **_ids(settings))
 
 
 def release_generation(settings):
-  """Returns the generation_config.json of settings.
+  """Returns the generation_config.json of `decode_settings.Settings`.
 
-  It undoes `generation_settings`.
-
-  Args:
-    settings: a `decode_settings.Settings`; length_penalty_form is left out,
-      because transformers has only one form.
+  It undoes `generation_settings`. length_penalty_form is left out, because
+  transformers has only one form.
   """
-  s = settings
-  theirs = dict(
-      {key: getattr(s, key) for key in _SAME_SETTINGS},
-      max_new_tokens=s.max_length,
-      **_ids(s),
-  )
+  s, method = settings, decode_settings.method_of(settings)
+  theirs = {key: getattr(s, key) for key in _SAME_SETTINGS}
+  theirs |= {'max_new_tokens': s.max_length, **_ids(s)}
   for ours, name in _FORCED:
     if getattr(s, ours) >= 0:
       theirs[name] = getattr(s, ours)
-  if decode_settings.method_of(s) != 'beam':
+  if method != 'beam':
     theirs['num_beams'] = 1
-  if decode_settings.method_of(s) == 'sample':
-    theirs.update(
-        do_sample=True, temperature=s.temperature, top_k=s.top_k, top_p=s.top_p
-    )
+  if method == 'sample':
+    theirs |= {'do_sample': True} | {key: getattr(s, key) for key in _SAMPLING}
   return theirs
 
 

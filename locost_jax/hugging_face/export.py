@@ -27,14 +27,9 @@ class Exported:
   """
 
   def __init__(self, config, abstract, dtype):
-    """Lays the tensors out.
+    """Lays the tensors out; an InputError if no released state dict has them.
 
-    Args:
-      abstract: {path: leaf with a shape}, paths joined by '/'.
-      dtype: 'float32' or 'bfloat16'.
-
-    Raises:
-      InputError: no released state dict can express the model.
+    abstract is {path: leaf with a shape}, dtype 'float32' or 'bfloat16'.
     """
     if config.get('variant', 'release') != 'release':
       raise InputError(
@@ -54,15 +49,14 @@ class Exported:
     for path, source in names_lib.sources(
         names_lib.table(config), abstract
     ).items():
-      shape = abstract[path].shape[source.is_stacked :]
-      shape = source.form[1](np.broadcast_to(np.zeros((), bool), shape)).shape
+      shape = source.released_shape(abstract[path].shape)
       for i, name in enumerate(source.names):
         layer = (i,) if source.is_stacked else ()
         self.tensors[name] = path, layer, source.form[1]
         self.shapes[name] = shape
 
   def write(self, directory, params, max_shard_size, report=lambda done: None):
-    """Writes model.safetensors, or shards of it and their index.
+    """Writes model.safetensors, or its shards and index; returns their names.
 
     Args:
       directory: a Path that exists.
@@ -70,9 +64,6 @@ class Exported:
       max_shard_size: most bytes of tensors in a file; a larger tensor has a
         file of its own.
       report: called after each tensor with the number written so far.
-
-    Returns:
-      The names of the files.
     """
     sizes = {
         name: math.prod(shape) * self._dtype.itemsize
@@ -127,8 +118,7 @@ class Exported:
 def split(sizes, limit):
   """Returns lists of names whose tensors have at most `limit` bytes together.
 
-  Args:
-    limit: bytes; a larger tensor has a list of its own.
+  A larger tensor has a list of its own.
   """
   shards, room = [], -1
   for name, size in sizes.items():

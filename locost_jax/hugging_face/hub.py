@@ -59,9 +59,6 @@ def find_directory(name, allow_download=None):
       hf://org/name@revision.
     allow_download: whether org/name is a name on the Hub if there is no such
       directory; None: no, and the caller has no option that allows it.
-
-  Raises:
-    InputError: there is no such directory or model.
   """
   name = os.fspath(name)
   if name.startswith(PREFIX):
@@ -92,15 +89,10 @@ def find_directory(name, allow_download=None):
 
 
 def download(text):
-  """Downloads the files of a model that are needed and not here yet.
+  """Downloads what is needed of org/name[@revision] and not here yet.
 
-  Prints the size, the progress and at last the commit to stderr.
-
-  Args:
-    text: org/name[@revision]: a branch, tag or commit; without, main.
-
-  Returns:
-    The directory.
+  Prints the size, the progress and at last the commit to stderr; returns the
+  directory.
 
   Raises:
     InputError: no such model or revision, no access, no network and no earlier
@@ -215,9 +207,7 @@ def _fetch(repository, commit, title, missing):
 def _fetch_file(url, blob, arrive):
   """Downloads a blob; of a broken or wrong download nothing is left.
 
-  Args:
-    blob: the path, its checksum last.
-    arrive: called with the number of bytes before they are written.
+  The path ends in the checksum; arrive(bytes so far) is called before a write.
   """
   from huggingface_hub import file_download
   from huggingface_hub import utils
@@ -276,8 +266,7 @@ def compute_checksum(path, digits):
 def _explain(error, repository):
   """Explains an exception of huggingface_hub.
 
-  Returns:
-    (whether the Hub gave no answer, or one of its own failure; one line).
+  Returns (whether the Hub gave no answer, or one of its own failure; one line).
   """
   import huggingface_hub
   from huggingface_hub import errors
@@ -327,14 +316,7 @@ def _explain(error, repository):
 
 
 def choose_files(names, text):
-  """Returns the files that are needed: safetensors rather than pickles.
-
-  Args:
-    names: the names of all files of a repository.
-
-  Raises:
-    InputError: there is no config.json, or no weights.
-  """
+  """Returns the files that are needed: safetensors rather than pickles."""
   chosen = [
       name
       for name in names

@@ -7,6 +7,8 @@ gradients all read the same rows.
 
 from typing import NamedTuple
 
+import numpy as np
+
 from locost_jax.errors import InputError
 
 # Functions from a released tensor to ours, and back.
@@ -36,232 +38,196 @@ class Table(NamedTuple):
   zeros: tuple = ()
 
 
-_FF = 'DenseReluDense.'
-_WEIGHTS = ('wi', 'wi_0', 'wi_1', 'wo')
-_PROJECTIONS = (('query', 'q'), ('key', 'k'), ('value', 'v'), ('output', 'o'))
-_DECODER = 'decoder.block.{}.layer.'
+_T5_PROJECTIONS = {'query': 'q', 'key': 'k', 'value': 'v', 'output': 'o'}
+_BART_PROJECTIONS = {
+    'query': 'q_proj',
+    'key': 'k_proj',
+    'value': 'v_proj',
+    'output': 'out_proj',
+}
 
+
+def _dense(ours, theirs, bias=False):
+  """Returns the rows of a projection."""
+  kernel = f'{ours}/kernel', f'{theirs}.weight', TRANSPOSED
+  return (kernel, *[(f'{ours}/bias', f'{theirs}.bias', SAME)] * bias)
+
+
+def _norm(ours, theirs, bias=False):
+  """Returns the rows of a norm."""
+  scale = f'{ours}/scale', f'{theirs}.weight', SAME
+  return (scale, *[(f'{ours}/bias', f'{theirs}.bias', SAME)] * bias)
+
+
+def _embedding(ours, theirs):
+  """Returns the row of an embedding."""
+  return ((f'{ours}/embedding', f'{theirs}.weight', SAME),)
+
+
+def _denses(ours, theirs, names, bias=False):
+  """Returns the rows of projections, {our name: theirs}, in one module."""
+  return _rows(
+      _dense(f'{ours}/{one}', f'{theirs}.{other}', bias)
+      for one, other in names.items()
+  )
+
+
+def _rows(groups):
+  return tuple(row for group in groups for row in group)
+
+
+def _t5_feed_forward(ours, theirs):
+  names = 'wi', 'wi_0', 'wi_1', 'wo'
+  return _denses(ours, f'{theirs}.DenseReluDense', dict(zip(names, names)))
+
+
+_ENCODER, _DECODER = 'encoder.block.{}.layer', 'decoder.block.{}.layer'
 # All tensors of a T5-style model except the mixers of its encoder.
-_SHELL = (
-    ('token_embedding/embedding', 'shared.weight', SAME),
-    ('logits/kernel', 'lm_head.weight', TRANSPOSED),
-    ('encoder/norm/scale', 'encoder.final_layer_norm.weight', SAME),
+_T5_STYLE = _rows(
     (
-        'encoder/layers/feed_forward_norm/scale',
-        'encoder.block.{}.layer.1.layer_norm.weight',
-        SAME,
-    ),
-    *(
-        (
-            f'encoder/layers/feed_forward/{w}/kernel',
-            'encoder.block.{}.layer.1.' + _FF + f'{w}.weight',
-            TRANSPOSED,
-        )
-        for w in _WEIGHTS
-    ),
-    ('decoder/norm/scale', 'decoder.final_layer_norm.weight', SAME),
-    (
-        'decoder/relative_bias/embedding',
-        'decoder.block.0.layer.0.SelfAttention.'
-        'relative_attention_bias.weight',
-        SAME,
-    ),
-    *(
-        (
-            f'decoder/layers/{ours}/{long}/kernel',
-            _DECODER + f'{layer}.{theirs}.{short}.weight',
-            TRANSPOSED,
-        )
-        for layer, ours, theirs in (
-            (0, 'self_attention', 'SelfAttention'),
-            (1, 'cross_attention', 'EncDecAttention'),
-        )
-        for long, short in _PROJECTIONS
-    ),
-    *(
-        (
-            f'decoder/layers/{ours}_norm/scale',
-            _DECODER + f'{layer}.layer_norm.weight',
-            SAME,
-        )
-        for layer, ours in enumerate(
-            ('self_attention', 'cross_attention', 'feed_forward')
-        )
-    ),
-    *(
-        (
-            f'decoder/layers/feed_forward/{w}/kernel',
-            _DECODER + '2.' + _FF + f'{w}.weight',
-            TRANSPOSED,
-        )
-        for w in _WEIGHTS
-    ),
+        _embedding('token_embedding', 'shared'),
+        _dense('logits', 'lm_head'),
+        _norm('encoder/norm', 'encoder.final_layer_norm'),
+        _norm('encoder/layers/feed_forward_norm', f'{_ENCODER}.1.layer_norm'),
+        _t5_feed_forward('encoder/layers/feed_forward', f'{_ENCODER}.1'),
+        _norm('decoder/norm', 'decoder.final_layer_norm'),
+        _embedding(
+            'decoder/relative_bias',
+            'decoder.block.0.layer.0.SelfAttention.relative_attention_bias',
+        ),
+        _norm('decoder/layers/self_attention_norm', f'{_DECODER}.0.layer_norm'),
+        _denses(
+            'decoder/layers/self_attention',
+            f'{_DECODER}.0.SelfAttention',
+            _T5_PROJECTIONS,
+        ),
+        _norm(
+            'decoder/layers/cross_attention_norm', f'{_DECODER}.1.layer_norm'
+        ),
+        _denses(
+            'decoder/layers/cross_attention',
+            f'{_DECODER}.1.EncDecAttention',
+            _T5_PROJECTIONS,
+        ),
+        _norm('decoder/layers/feed_forward_norm', f'{_DECODER}.2.layer_norm'),
+        _t5_feed_forward('decoder/layers/feed_forward', f'{_DECODER}.2'),
+    )
 )
 
-_SSM = 'encoder.block.{}.layer.0.ssm_layer.'
-_LOCOST_MIXER = (
-    (
-        'encoder/layers/mixer_norm/scale',
-        'encoder.block.{}.layer.0.layer_prenorm.weight',
-        SAME,
-    ),
-    *(
-        (f'encoder/layers/mixer/{ours}/{part}', _SSM + f'{theirs}.{name}', form)
-        for ours, theirs in (
-            ('key', 'k_proj'),
-            ('gate', 'q_proj'),
-            ('output', 'output_linear'),
-        )
-        for part, name, form in (
-            ('kernel', 'weight', TRANSPOSED),
-            ('bias', 'bias', SAME),
-        )
-    ),
-    ('encoder/layers/mixer/ssm/log_dt', _SSM + 'kernel.log_dt', SHARED),
-    ('encoder/layers/mixer/ssm/log_A_real', _SSM + 'kernel.inv_A_real', SHARED),
-    ('encoder/layers/mixer/ssm/A_imag', _SSM + 'kernel.A_imag', SHARED),
-    ('encoder/layers/mixer/ssm/B', _SSM + 'kernel.B', SHARED),
-    ('encoder/layers/mixer/ssm/C', _SSM + 'kernel.C', SAME),
-    ('encoder/layers/mixer/ssm/D', _SSM + 'D', SAME),
-)
+
+def _locost_mixer():
+  """Returns the rows of LOCOST's mixer."""
+  ours, theirs = 'encoder/layers/mixer', f'{_ENCODER}.0.ssm_layer'
+  names = {'key': 'k_proj', 'gate': 'q_proj', 'output': 'output_linear'}
+  shared = 'log_dt', 'inv_A_real', 'A_imag', 'B'
+  return (
+      *_norm('encoder/layers/mixer_norm', f'{_ENCODER}.0.layer_prenorm'),
+      *_denses(ours, theirs, names, bias=True),
+      *(
+          (
+              f'{ours}/ssm/{name.replace("inv_A", "log_A")}',
+              f'{theirs}.kernel.{name}',
+              SHARED,
+          )
+          for name in shared
+      ),
+      (f'{ours}/ssm/C', f'{theirs}.kernel.C', SAME),
+      (f'{ours}/ssm/D', f'{theirs}.D', SAME),
+  )
 
 
 def _attention_mixer(name):
   """Returns the rows of an encoder with attention; `name` is its module."""
-  layer = 'encoder.block.{}.layer.0.'
-  first = f'encoder.block.0.layer.0.{name}.'
-  return (
-      ('encoder/layers/mixer_norm/scale', layer + 'layer_norm.weight', SAME),
+  first = f'encoder.block.0.layer.0.{name}'
+  own = f'{_ENCODER}.0.{name}'
+  mixer = 'encoder/layers/mixer'
+  return _rows(
       (
-          'encoder/relative_bias/embedding',
-          first + 'relative_attention_bias.weight',
-          SAME,
-      ),
-      *(
-          (
-              f'encoder/layers/mixer/{long}/kernel',
-              layer + f'{name}.{short}.weight',
-              TRANSPOSED,
-          )
-          for long, short in _PROJECTIONS
-      ),
-      (
-          'encoder/global_relative_bias/embedding',
-          first + 'global_relative_attention_bias.weight',
-          SAME,
-      ),
-      (
-          'encoder/layers/mixer/global_norm/scale',
-          layer + f'{name}.global_input_layer_norm.weight',
-          SAME,
-      ),
+          _norm('encoder/layers/mixer_norm', f'{_ENCODER}.0.layer_norm'),
+          _denses(mixer, own, _T5_PROJECTIONS),
+          _embedding(
+              'encoder/relative_bias', f'{first}.relative_attention_bias'
+          ),
+          _embedding(
+              'encoder/global_relative_bias',
+              f'{first}.global_relative_attention_bias',
+          ),
+          _norm(f'{mixer}/global_norm', f'{own}.global_input_layer_norm'),
+      )
   )
 
 
 _MIXERS = {
-    'locost': _LOCOST_MIXER,
+    'locost': _locost_mixer(),
     't5': _attention_mixer('SelfAttention'),
     'local': _attention_mixer('LocalSelfAttention'),
     'transient-global': _attention_mixer('TransientGlobalSelfAttention'),
 }
+
+
+def _bart_stack(stack, attentions):
+  """Returns the rows of BART's encoder or decoder.
+
+  Args:
+    attentions: {our name: theirs} of the attentions of a layer.
+  """
+  top, theirs = f'model.{stack}', f'model.{stack}.layers.{{}}'
+  feed_forward = {'wi': 'fc1', 'wo': 'fc2'}
+  norms = {f'{one}_attention': x for one, x in attentions.items()}
+  norms['feed_forward'] = 'final'
+  return _rows(
+      (
+          _embedding(f'{stack}/position_embedding', f'{top}.embed_positions'),
+          _norm(f'{stack}/embedding_norm', f'{top}.layernorm_embedding', True),
+          _denses(f'{stack}/layers/feed_forward', theirs, feed_forward, True),
+          *(
+              _denses(
+                  f'{stack}/layers/{one}_attention',
+                  f'{theirs}.{other}',
+                  _BART_PROJECTIONS,
+                  bias=True,
+              )
+              for one, other in attentions.items()
+          ),
+          *(
+              _norm(
+                  f'{stack}/layers/{one}_norm',
+                  f'{theirs}.{other}_layer_norm',
+                  True,
+              )
+              for one, other in norms.items()
+          ),
+      )
+  )
+
+
 _BART = (
-    ('token_embedding/embedding', 'model.shared.weight', SAME),
+    *_embedding('token_embedding', 'model.shared'),
     ('logits_bias', 'final_logits_bias', ROW),
-    *(
-        (
-            f'{stack}/position_embedding/embedding',
-            f'model.{stack}.embed_positions.weight',
-            SAME,
-        )
-        for stack in ('encoder', 'decoder')
-    ),
-    *(
-        (
-            f'{stack}/embedding_norm/{ours}',
-            f'model.{stack}.layernorm_embedding.{theirs}',
-            SAME,
-        )
-        for stack in ('encoder', 'decoder')
-        for ours, theirs in (('scale', 'weight'), ('bias', 'bias'))
-    ),
-    *(
-        (
-            f'{stack}/layers/{ours}_attention/{long}/{part}',
-            f'model.{stack}.layers.{{}}.{theirs}_attn.{short}_proj.{name}',
-            form,
-        )
-        for stack, ours, theirs in (
-            ('encoder', 'self', 'self'),
-            ('decoder', 'self', 'self'),
-            ('decoder', 'cross', 'encoder'),
-        )
-        for long, short in (
-            ('query', 'q'),
-            ('key', 'k'),
-            ('value', 'v'),
-            ('output', 'out'),
-        )
-        for part, name, form in (
-            ('kernel', 'weight', TRANSPOSED),
-            ('bias', 'bias', SAME),
-        )
-    ),
-    *(
-        (
-            f'{stack}/layers/feed_forward/{ours}/{part}',
-            f'model.{stack}.layers.{{}}.{theirs}.{name}',
-            form,
-        )
-        for stack in ('encoder', 'decoder')
-        for ours, theirs in (('wi', 'fc1'), ('wo', 'fc2'))
-        for part, name, form in (
-            ('kernel', 'weight', TRANSPOSED),
-            ('bias', 'bias', SAME),
-        )
-    ),
-    *(
-        (
-            f'{stack}/layers/{ours}_norm/{part}',
-            f'model.{stack}.layers.{{}}.{theirs}_layer_norm.{name}',
-            SAME,
-        )
-        for stack, ours, theirs in (
-            ('encoder', 'self_attention', 'self_attn'),
-            ('encoder', 'feed_forward', 'final'),
-            ('decoder', 'self_attention', 'self_attn'),
-            ('decoder', 'cross_attention', 'encoder_attn'),
-            ('decoder', 'feed_forward', 'final'),
-        )
-        for part, name in (('scale', 'weight'), ('bias', 'bias'))
-    ),
+    *_bart_stack('encoder', {'self': 'self_attn'}),
+    *_bart_stack('decoder', {'self': 'self_attn', 'cross': 'encoder_attn'}),
 )
-
-_CONFIDENCE = (
-    ('confidence/kernel', 'lin.weight', TRANSPOSED),
-    ('confidence/bias', 'lin.bias', SAME),
-)
-
 # SimCAS's selector; the release numbers its layers.
-_SELECTOR = tuple(
-    (
-        f'selector/{judge}/{ours}/{part}',
-        f'model.encoder.agent.{judge}.{theirs}.{name}',
-        form,
-    )
-    for judge in ('actor', 'critic')
-    for ours, theirs in (
-        ('token', 'dense_1'),
-        ('state', 'dense_2'),
-        ('hidden', 'dense_3'),
-        ('output', 'out_proj'),
-    )
-    for part, name, form in (
-        ('kernel', 'weight', TRANSPOSED),
-        ('bias', 'bias', SAME),
-    )
-)
+_JUDGE = {
+    'token': 'dense_1',
+    'state': 'dense_2',
+    'hidden': 'dense_3',
+    'output': 'out_proj',
+}
 # Parameters that BART does not have.
-_NOT_IN_BART = {'bart': (), 'pagesum': _CONFIDENCE, 'simcas': _SELECTOR}
+_NOT_IN_BART = {
+    'bart': (),
+    'pagesum': _dense('confidence', 'lin', bias=True),
+    'simcas': _rows(
+        _denses(
+            f'selector/{judge}',
+            f'model.encoder.agent.{judge}',
+            _JUDGE,
+            bias=True,
+        )
+        for judge in ('actor', 'critic')
+    ),
+}
 
 # Only T5's first releases have this tensor, and no T5 uses it.
 _UNREAD = (
@@ -270,14 +236,7 @@ _UNREAD = (
 
 
 def table(config):
-  """Returns the table of names of a model.
-
-  Returns:
-    A Table.
-
-  Raises:
-    InputError: no release has such a model.
-  """
+  """Returns the `Table` of a model; an InputError if no release has it."""
   name = config['name']
   if name in _NOT_IN_BART:
     copies = (
@@ -299,7 +258,9 @@ def table(config):
     )
   tied = ('lm_head.weight',) if config['tie_embeddings'] else ()
   copies = ('encoder.embed_tokens.weight', 'decoder.embed_tokens.weight')
-  return Table(_SHELL + _MIXERS[key], {'shared.weight': copies + tied}, _UNREAD)
+  return Table(
+      _T5_STYLE + _MIXERS[key], {'shared.weight': copies + tied}, _UNREAD
+  )
 
 
 class Source(NamedTuple):
@@ -314,17 +275,14 @@ class Source(NamedTuple):
   is_stacked: bool
   form: tuple
 
+  def released_shape(self, shape):
+    """Returns the shape of each tensor, given that of the parameter."""
+    nothing = np.broadcast_to(np.zeros((), bool), shape[self.is_stacked :])
+    return self.form[1](nothing).shape
+
 
 def sources(names, abstract):
-  """Returns the `Source` of each parameter of a model.
-
-  Args:
-    names: a Table.
-    abstract: {path: leaf with a shape}.
-
-  Returns:
-    {path: Source}.
-  """
+  """Returns {path: `Source`} of a `Table` and of {path: leaf with a shape}."""
   rows = {path: (name, form) for path, name, form in names.rows}
   found = {}
   for path, leaf in abstract.items():

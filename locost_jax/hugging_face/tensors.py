@@ -48,11 +48,8 @@ class Tensors:
   def __init__(self, directory):
     """Finds safetensors files, sharded or not, else pytorch_model.bin.
 
-    A PyTorch file with another name is taken if it is the only one.
-
-    Raises:
-      InputError: no file of weights, one is missing or broken, or a tensor is
-        neither float32 nor bfloat16 nor float16.
+    A PyTorch file with another name is taken if it is the only one. An
+    InputError if a file is missing or broken, or a tensor of another type.
     """
     self.files, self.shapes, self.dtypes = [], {}, {}
     self._read = {}  # name -> function that reads it
@@ -194,8 +191,7 @@ def _stems(directory):
 def _find_files(directory, stem):
   """Finds the files of one kind of weights: whole, or listed in an index.
 
-  Returns:
-    (paths, names of the tensors that an index lists).
+  Returns (paths, names of the tensors that an index lists).
   """
   path = os.path.join(directory, stem)
   if os.path.lexists(path):

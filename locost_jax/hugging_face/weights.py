@@ -1,7 +1,7 @@
 """Released weights -> parameters: every tensor used, every parameter found.
 
-Names, shapes and types are compared before anything is read. Parameters are then
-made one by one, to need little memory besides their own.
+Names, shapes and types are compared before anything is read. Parameters are
+then made one by one, to need little memory besides their own.
 """
 
 import math
@@ -19,7 +19,6 @@ def load_params(directory, config, abstract, place=lambda array: array):
   """Fills a model's parameters from a released state dict.
 
   Args:
-    directory: a Hugging Face directory.
     abstract: {path: ShapeDtypeStruct}, paths joined by '/'.
     place: function that stores a float32 array, for example on a device;
       called for each parameter before the next is read.
@@ -95,9 +94,7 @@ class Released:
       self._check_shapes(path, source)
 
   def _check_shapes(self, path, source):
-    shape = self._abstract[path].shape[source.is_stacked :]
-    nothing = np.broadcast_to(np.zeros((), bool), shape)
-    expected = source.form[1](nothing).shape
+    expected = source.released_shape(self._abstract[path].shape)
     for name in source.names:
       for stored in (self.stored[name], *self.copies.get(name, ())):
         if stored and self.tensors.shapes[stored] != expected:
@@ -107,11 +104,7 @@ class Released:
           )
 
   def read(self, path):
-    """Returns a parameter: a new float32 array.
-
-    Raises:
-      InputError: the copies of a tensor differ.
-    """
+    """Returns a parameter: a new float32 array; its copies must be equal."""
     source, shape = self.sources[path], self._abstract[path].shape
     if source.is_stacked:
       array = np.empty(shape, np.float32)

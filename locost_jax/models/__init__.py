@@ -1,12 +1,13 @@
 """The models by name, and `build`, the only place that knows them all."""
 
 import dataclasses
-import difflib
 
 import jax.numpy as jnp
 
+from locost_jax.config import model_keys
 from locost_jax.errors import check_choice
 from locost_jax.errors import InputError
+from locost_jax.errors import suggest
 from locost_jax.models import bart
 from locost_jax.models import bart_layers
 from locost_jax.models import encoder_decoder
@@ -41,13 +42,7 @@ REMAT = ('auto', 'none', 'pieces', 'full')
 
 
 def check_padding(config, token, where):
-  """Raises an InputError if a model has another padding token.
-
-  Args:
-    config: a `ModelConfig`.
-    token: the vocabulary's.
-    where: what to call the vocabulary.
-  """
+  """Raises an InputError if a model has another padding than a vocabulary."""
   if token != config.pad_id:
     raise InputError(
         f"{where}: its padding is {token}, the model's "
@@ -56,13 +51,7 @@ def check_padding(config, token, where):
 
 
 def check_length(config, length, what, way_out=''):
-  """Raises an InputError for more tokens than a model has positions.
-
-  Args:
-    length: tokens.
-    what: what to call the text that has them.
-    way_out: advice at the end of the message.
-  """
+  """Raises an InputError for more tokens than a model has positions."""
   most = config.max_positions
   if most is not None and length > most:
     raise InputError(
@@ -77,32 +66,24 @@ def make_config(config):
   Args:
     config: mapping with `name` and the keys of that model's dataclass; a key
       that is absent has the dataclass's default, if it has one.
-
-  Raises:
-    InputError: an unknown name, key or value, or a missing key.
   """
   values = dict(config)
   name = values.pop('name', None)
   check_choice('model.name', name, MODELS)
   Config, _ = MODELS[name]
   fields = {field.name: field for field in dataclasses.fields(Config)}
-  for key in values:
+  for key, value in values.items():
     if key not in fields:
-      near = difflib.get_close_matches(key, fields, 1)
-      hint = f'; did you mean model.{near[0]}?' if near else ''
+      hint = suggest(key, list(fields), 'model.')
       raise InputError(f'model.{key} is not a key of {name}{hint}')
+    own = model_keys.MODELS.get(name, {}).get(key)
+    if own and (problem := own.kind.problem(key, value)):
+      raise InputError(f'model.{key}={value!r}: {problem}')
   for key, field in fields.items():
     if key not in values and field.default is dataclasses.MISSING:
       raise InputError(f'model.{key} is missing: {name} needs it')
-    may_be_0 = field.type is float or key == 'pad_id' or field.default == 0
-    least = 0 if may_be_0 else 1
-    if field.type in (int, float) and not values.get(key, least) >= least:
-      raise InputError(f'model.{key}={values[key]!r} must be at least {least}')
-  if values['feed_forward'] not in Config.FEED_FORWARDS:
-    raise InputError(
-        f"model.feed_forward={values['feed_forward']!r} must be "
-        f'{" or ".join(map(repr, Config.FEED_FORWARDS))} in {name}'
-    )
+  if not values['vocab_size']:
+    raise InputError('model.vocab_size=0: expected that of the vocabulary')
   return Config(**values)
 
 
@@ -143,9 +124,6 @@ def build(config, dtype='float32', remat='auto'):
 
   Returns:
     A module with the interface of `models.encoder_decoder.Model`.
-
-  Raises:
-    InputError: an unknown name, key or value, or a missing key.
   """
   checked = make_config(config)
   check_numerics(dtype, remat)

@@ -12,7 +12,6 @@ import functools
 import math
 
 from flax import linen as nn
-import jax
 import jax.numpy as jnp
 
 from locost_jax.models import attention_mass
@@ -24,19 +23,12 @@ from locost_jax.ops import mesh as mesh_lib
 
 
 def relative_buckets(distance, bidirectional, num_buckets, max_distance):
-  """The bucket of key position minus query position.
+  """The bucket of key position minus query position, in [0, num_buckets).
 
   Half of the buckets hold one distance each, the other half grow with its
-  logarithm up to max_distance. Unidirectional: later keys fall in bucket 0.
-  Bidirectional: each sign has half of the buckets.
-
-  Args:
-    distance: integers, key position - query position.
-    bidirectional: whether later and earlier keys have different biases.
-    max_distance: from here on all distances share the last bucket.
-
-  Returns:
-    Integers in [0, num_buckets), shaped as distance.
+  logarithm up to max_distance; from there on all distances share the last one.
+  Unidirectional: later keys fall in bucket 0. Bidirectional: each sign has half
+  of the buckets.
   """
   first = 0
   if bidirectional:
@@ -65,7 +57,7 @@ class RelativeBias(nn.Module):
   def setup(self):
     self.embedding = self.param(
         'embedding',
-        layers.normal(self.stddev),
+        nn.initializers.normal(self.stddev),
         (self.num_buckets, self.num_heads),
     )
 
@@ -83,14 +75,10 @@ class RelativeBias(nn.Module):
 
 
 class Attention(nn.Module):
-  """Multi-head attention.
+  """Multi-head attention of H num_heads, K d_kv, D d_model.
 
   Attributes:
-    num_heads: H.
-    d_kv: K.
-    d_model: D.
     dropout_rate: of the weights.
-    dtype: of matmuls and activations.
     use_bias: whether the four projections have biases.
     scale: factor of the queries, after their bias. Their initial weights are
       divided by it, so that initial scores do not depend on it.
@@ -132,44 +120,24 @@ class Attention(nn.Module):
     return self.split_heads(self.key(x)), self.split_heads(self.value(x))
 
   def __call__(self, x, keys, values, mask=None, bias=None, deterministic=True):
-    """Attends from x to keys and values.
+    """Attends from x [B, T, D] to keys and values [B, S, H, K]: [B, T, D].
 
     Args:
-      x: [B, T, D].
-      keys: [B, S, H, K].
-      values: [B, S, H, K].
       mask: bool, broadcast to [B, H, T, S]; False is never attended to.
       bias: broadcast to [B, H, T, S], added to the scores.
-
-    Returns:
-      [B, T, D].
     """
-    queries = self.queries(x)
-    precise = jnp.promote_types(self.dtype, jnp.float32)
-    scores = jnp.einsum(
-        'bthk,bshk->bhts', queries, keys, preferred_element_type=precise
+    drop = lambda w: self.dropout(w.astype(self.dtype), deterministic)
+    return self.merge_heads(
+        long_attention.plain(
+            self.queries(x), keys, values, mask, bias, drop=drop
+        )
     )
-    if bias is not None:
-      scores = scores + bias
-    if mask is not None:
-      scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
-    weights = jax.nn.softmax(scores).astype(self.dtype)
-    weights = self.dropout(weights, deterministic)
-    context = jnp.einsum('bhts,bshk->bthk', weights, values)
-    return self.merge_heads(context)
 
   def step(self, x, keys, values, seen, bias=None):
-    """`__call__` with one query per row; see `ops.beam_attention`.
+    """`__call__` with one query per row; see `ops.beam_attention`: [R, 1, D].
 
-    Args:
-      x: [R, 1, D].
-      keys: [R, H, S, K].
-      values: [R, H, S, K].
-      seen: bool [B, beams, beams, S], or [1, 1, 1, S] without beams.
-      bias: broadcast to [H, 1, S], added to the scores.
-
-    Returns:
-      [R, 1, D].
+    x [R, 1, D], keys and values [R, H, S, K], seen bool [B, beams, beams, S],
+    or [1, 1, 1, S] without beams, bias broadcast to [H, 1, S].
     """
     queries = self.queries(x)[:, 0]
     context = beam_attention.attend(queries, keys, values, seen, bias)
@@ -178,26 +146,14 @@ class Attention(nn.Module):
   def causal(self, x, keys, values, bias, deterministic=True):
     """`__call__` of a long text on itself, causally and in pieces.
 
-    Args:
-      x: [B, T, D].
-      keys: [B, T, H, K].
-      values: [B, T, H, K].
-      bias: [H, T], by the distance from the query back to the key.
-      deterministic: no dropout; its masks differ from those of `__call__`.
-
-    Returns:
-      [B, T, D].
+    Its dropout masks differ from those of `__call__`. x [B, T, D], keys and
+    values [B, T, H, K], bias [H, T] by the distance back to the key.
     """
     rate = 0.0 if deterministic else self.dropout_rate
+    key = self.make_rng('dropout') if rate else None
+    queries = self.queries(x)
     return self.merge_heads(
-        causal_attention.in_pieces(
-            self.queries(x),
-            keys,
-            values,
-            bias,
-            rate,
-            self.make_rng('dropout') if rate else None,
-        )
+        causal_attention.in_pieces(queries, keys, values, bias, rate, key)
     )
 
   def cross(self, x, keys, values, mask, deterministic=True):
@@ -231,39 +187,18 @@ class Attention(nn.Module):
 
     On a CPU, transposing them makes a step of one query up to ten times slower.
 
-    Args:
-      x: [B, T, D].
-      keys: [B, H, S, K].
-      values: [B, H, S, K].
-      mask: bool [B, S].
-
-    Returns:
-      [B, T, D].
+    x [B, T, D], keys and values [B, H, S, K], mask bool [B, S] -> [B, T, D].
     """
-    precise = jnp.promote_types(self.dtype, jnp.float32)
-    queries = self.queries(x).swapaxes(1, 2)
-    scores = jnp.einsum(
-        'bhtk,bhsk->bhts', queries, keys, preferred_element_type=precise
-    )
-    scores = jnp.where(mask[:, None, None], scores, jnp.finfo(precise).min)
-    weights = jax.nn.softmax(scores).astype(self.dtype)
-    context = jnp.einsum('bhts,bhsk->bhtk', weights, values)
+    queries, mask = self.queries(x).swapaxes(1, 2), mask[:, None, None]
+    context = long_attention.plain(queries, keys, values, mask, form='h')
     return self.merge_heads(context.swapaxes(1, 2))
 
   def absorbed(self, x, states, mask):
-    """`__call__` on states, without making their keys and values.
+    """`__call__` on states [B, S, D], without making their keys and values.
 
     score = (q W_key) . state and context = (weights . states) W_value +
     b_value, since there is no position bias. q . b_key is the same for all keys
-    of a query and changes no weight.
-
-    Args:
-      x: [B, T, D].
-      states: [B, S, D].
-      mask: bool [B, S].
-
-    Returns:
-      [B, T, D].
+    of a query and changes no weight. mask bool [B, S]; result as x [B, T, D].
     """
     (B, T, D), H, K = x.shape, self.num_heads, self.d_kv
     precise = jnp.promote_types(self.dtype, jnp.float32)
@@ -277,17 +212,10 @@ class Attention(nn.Module):
     return self.merge_heads(context.astype(self.dtype))
 
   def traced(self, x, states, mask, segments, num_segments):
-    """Attends from x to states and sums the weights; see `attention_mass`.
+    """Attends from x [B, T, D] to states and sums the weights.
 
-    Args:
-      x: [B, T, D].
-      states: [B, S, D].
-      mask: bool [B, S].
-      segments: int [B, S], not decreasing.
-      num_segments: P.
-
-    Returns:
-      [B, T, D], and mass [B, T, P], averaged over the heads.
+    The other arguments are those of `attention_mass.attend_and_sum`. [B, T, D],
+    and mass [B, T, P], averaged over the heads.
     """
     context, mass = attention_mass.attend_and_sum(
         self.queries(x),

@@ -21,12 +21,7 @@ _KEYS = 2048
 
 
 def piece_length(rows, length):
-  """The number of keys in a piece.
-
-  Args:
-    rows: scores of one key, B H T.
-    length: L.
-  """
+  """The number of keys in a piece; `rows` = B H T scores of each."""
   return min(length, _KEYS, max(128, _SCORES // rows))
 
 
@@ -38,11 +33,9 @@ def attend_and_sum(
   Args:
     queries: [B, T, H, K].
     states: [B, L, D], of which keys and values are made.
-    key_kernel: [D, H K].
-    value_kernel: [D, H K].
+    key_kernel, value_kernel: [D, H K].
     mask: bool [B, L]; False is never attended to.
-    segments: int [B, L], in [0, num_segments), not decreasing along L.
-    num_segments: P.
+    segments: int [B, L], in [0, P = num_segments), not decreasing along L.
 
   Returns:
     context [B, T, H, K], and mass [B, T, P], float32, whose rows sum to 1.
@@ -79,14 +72,9 @@ def attend_and_sum(
 
 
 def mean_over_targets(mass, written):
-  """The mean over the targets that count.
+  """The mean of mass [B, T, P] over the targets that count, written [B, T].
 
-  Args:
-    mass: [B, T, P], of each target.
-    written: bool [B, T], the targets that count.
-
-  Returns:
-    [B, P]; 0 for a document without any.
+  [B, P]; 0 for a document without any.
   """
   total = jnp.where(written[..., None], mass, 0).sum(1)
   return total / jnp.maximum(written.sum(1), 1)[:, None]

@@ -15,7 +15,6 @@ from locost_jax.models import decoder_layers
 from locost_jax.models import encoder_decoder
 from locost_jax.models import layers
 from locost_jax.models import stack
-from locost_jax.ops import causal_attention
 
 
 class Encoder(nn.Module):
@@ -28,14 +27,9 @@ class Encoder(nn.Module):
   LAYER = bart_layers.EncoderLayer
 
   def setup(self):
-    layer = self.LAYER
-    if self.remat == 'full':
-      layer = nn.remat(layer, prevent_cse=False, static_argnums=(3, 4))
-    self.layers = nn.scan(
-        layer,
-        in_axes=nn.broadcast,
-        **stack.stacked(self.config.num_layers, self.remat),
-    )(self.config, self.dtype)
+    self.layers = stack.make_encoder_layers(
+        self.LAYER, self.config, self.remat, self.dtype
+    )
     self.position_embedding = bart_layers.PositionEmbedding(
         self.config, self.dtype
     )
@@ -57,62 +51,38 @@ class Encoder(nn.Module):
     return self.layers(h, mask, deterministic, in_pieces)[0]
 
 
-class Decoder(nn.Module):
-  """Vectors of targets -> states [B, T, D], at once or step by step."""
+class Decoder(decoder_layers.Decoder):
+  """The decoder, with positions and a norm before its layers."""
 
-  config: bart_layers.BartConfig
-  dtype: jnp.dtype
-  remat: str
+  PARTS = bart_layers.PARTS
 
   def setup(self):
-    c = self.config
-    self.stack = decoder_layers.DecoderLayers(
-        c, self.dtype, self.remat, bart_layers.PARTS
+    super().setup()
+    self.position_embedding = bart_layers.PositionEmbedding(
+        self.config, self.dtype
     )
-    nn.share_scope(self, self.stack)  # decoder/layers, not decoder/stack/layers
-    self.position_embedding = bart_layers.PositionEmbedding(c, self.dtype)
     self.embedding_norm = bart_layers.make_norm(self.dtype)
-    self.dropout = nn.Dropout(c.dropout_rate)
 
   def embed(self, h, positions):
     """Vectors of tokens [B, T, D], positions [T] -> h [B, T, D]."""
+    bart_layers.check_length('targets', h.shape[1], self.config)
     h = h + self.position_embedding(positions)
     return stack.lay_written(self.embedding_norm(h))
 
-  def __call__(self, h, memory, deterministic):
-    T = h.shape[1]
-    bart_layers.check_length('targets', T, self.config)
-    h = self.dropout(self.embed(h, jnp.arange(T)), deterministic)
-    unbiased = None
-    if causal_attention.is_long(T):
-      unbiased = jnp.zeros((self.config.decoder_heads, T))
-    return self.stack(h, memory, unbiased, deterministic)
+  def bias(self, positions, keys, is_long=False):
+    """None, or zeros [H, S]."""
+    return (
+        jnp.zeros((self.config.decoder_heads, keys.size)) if is_long else None
+    )
 
-  def traced(self, h, memory, segments, num_segments):
-    """Vectors of targets [B, T, D] -> mass [B, T, P] of `cross_mass`."""
-    T = h.shape[1]
-    bart_layers.check_length('targets', T, self.config)
-    h = self.embed(h, jnp.arange(T))
-    return self.stack.traced(h, memory, segments, num_segments, None)
-
-  def cross_cache(self, states):
-    """states [B, L, D] -> keys and values [layers, B, H, L, K]."""
-    return self.stack.cross_cache(states)
-
-  def step(self, h, shared, per_row, ancestors):
-    """Vectors [R, 1, D] -> h [R, 1, D], per_row; caches of `init_cache`."""
-    h = self.embed(h, per_row['position'][:1])
-    return self.stack.step(h, shared, per_row, ancestors, None)
+  def finish(self, h, deterministic):
+    """h as it is."""
+    del deterministic
+    return h
 
 
 class Bart(encoder_decoder.Model):
-  """The model: encode, decode, cache, step.
-
-  Attributes:
-    config: a bart_layers.BartConfig.
-    dtype: of matmuls and activations.
-    remat: what the backward pass keeps of a layer; see `models.build`.
-  """
+  """The model: encode, decode, cache, step; remat: see `models.build`."""
 
   config: bart_layers.BartConfig
   dtype: jnp.dtype = jnp.float32

@@ -10,7 +10,6 @@ rates.
 """
 
 import dataclasses
-import functools
 
 from flax import linen as nn
 import jax.numpy as jnp
@@ -31,15 +30,7 @@ OFFSET = 2
 
 @dataclasses.dataclass(frozen=True)
 class BartConfig(model_config.ModelConfig):
-  """The config of a BART; configs/default.py explains the shared keys.
-
-  Attributes:
-    decoder_d_ff: d_ff of the decoder.
-    max_positions: most tokens of an input, and of a target.
-    scale_embedding: whether vectors of tokens are multiplied by sqrt(D).
-    pad_id: the padding token.
-    num_decoder_heads: attention heads of the decoder; 0: num_heads.
-  """
+  """The config of a BART; config/model_keys.py explains the keys."""
 
   decoder_d_ff: int
   attention_dropout_rate: float
@@ -49,7 +40,6 @@ class BartConfig(model_config.ModelConfig):
   pad_id: int = dataclasses.field()
   num_decoder_heads: int = 0
 
-  FEED_FORWARDS = ('gelu',)
   mixer_flops = model_config.attention_flops
   mixer_bytes = model_config.attention_bytes
 
@@ -78,6 +68,11 @@ class BartConfig(model_config.ModelConfig):
   def decoder_heads(self):
     """H of the decoder."""
     return self.num_decoder_heads or self.num_heads
+
+  @property
+  def has_dropout(self):
+    """See `ModelConfig`."""
+    return bool(self.dropout_rate or self.activation_dropout_rate)
 
   def keys_seen(self, length):
     """Returns how many keys a query of the encoder attends to."""
@@ -123,29 +118,13 @@ class PositionEmbedding(nn.Module):
     D = self.config.d_model
     self.embedding = self.param(
         'embedding',
-        layers.normal(D**-0.5),
+        nn.initializers.normal(D**-0.5),
         (self.config.max_positions + OFFSET, D),
     )
 
   def __call__(self, positions):
     """int [T] -> [T, D]."""
     return self.embedding.astype(self.dtype)[positions + OFFSET]
-
-
-class FeedForward(nn.Module):
-  """[..., D] -> [..., D] through d_ff hidden units."""
-
-  d_ff: int
-  dropout_rate: float
-  dtype: jnp.dtype
-
-  @nn.compact
-  def __call__(self, x, deterministic):
-    D, F = x.shape[-1], self.d_ff
-    dense = functools.partial(layers.dense, dtype=self.dtype, use_bias=True)
-    hidden = nn.gelu(dense(F, D**-0.5, name='wi')(x), approximate=False)
-    hidden = nn.Dropout(self.dropout_rate)(hidden, deterministic)
-    return dense(D, F**-0.5, name='wo')(hidden)
 
 
 class EncoderLayer(nn.Module):
@@ -158,8 +137,8 @@ class EncoderLayer(nn.Module):
     c = self.config
     self.self_attention = make_attention(c, self.dtype, c.num_heads)
     self.self_attention_norm = make_norm(self.dtype)
-    self.feed_forward = FeedForward(
-        c.d_ff, c.activation_dropout_rate, self.dtype
+    self.feed_forward = layers.FeedForward(
+        c.d_ff, c.feed_forward, c.activation_dropout_rate, self.dtype
     )
     self.feed_forward_norm = make_norm(self.dtype)
     self.dropout = nn.Dropout(c.dropout_rate)
@@ -175,7 +154,7 @@ class EncoderLayer(nn.Module):
     x = self.dropout(x, deterministic)
     h = stack.lay_read(self.self_attention_norm(h + x))
     if in_pieces:
-      draws = not deterministic and has_dropout(self.config)
+      draws = not deterministic and self.config.has_dropout
       h = tokenwise.method(self, 'add', h, along=mesh_lib.SEQUENCE, draws=draws)
       return h, None
     return self.add(h, deterministic), None
@@ -186,20 +165,17 @@ class EncoderLayer(nn.Module):
     return stack.lay_read(self.feed_forward_norm(h + x))
 
 
-def has_dropout(config):
-  """Whether a layer draws random numbers in training."""
-  return bool(config.dropout_rate or config.activation_dropout_rate)
-
-
 # The decoder's, see `decoder_layers`.
 PARTS = decoder_layers.Parts(
     make_norm=lambda config, dtype: make_norm(dtype),
     make_attention=lambda config, dtype: make_attention(
         config, dtype, config.decoder_heads
     ),
-    make_feed_forward=lambda config, dtype: FeedForward(
-        config.decoder_d_ff, config.activation_dropout_rate, dtype
+    make_feed_forward=lambda config, dtype: layers.FeedForward(
+        config.decoder_d_ff,
+        config.feed_forward,
+        config.activation_dropout_rate,
+        dtype,
     ),
     norms_first=False,
-    has_dropout=has_dropout,
 )

@@ -41,16 +41,13 @@ def compact(memory, capacity=None):
 
   Args:
     memory: states [B, C, L, D] or [B, L, D], and their mask.
-    capacity: states kept per document, at least the largest of
+    capacity: S, states kept per document, at least the largest of
       `selected_counts`; None: the `bucket` of that. It is the maximum over all
       hosts, so that all run the same program.
 
   Returns:
     {'states': [B, 1, S, D], 'mask': bool [B, 1, S]} or [B, S, D] and [B, S], in
-    reading order; S is the capacity. The memory itself if it has no more slots.
-
-  Raises:
-    InputError: more states than `capacity` were selected.
+    reading order. The memory itself if it has no more slots.
   """
   most = int(_largest_count(memory))
   capacity = bucket(most) if capacity is None else capacity

@@ -3,17 +3,13 @@
   q[t] = W_q h[t]                      of the decoder's last state h
   k[s] = W_k e[s]                      of the states e that the decoder reads
   w[t] = W_n h[t] + b_n                [N], N = copy_ngram
-  m[t, s] = sum over n = 1..N of w[t, n] [x[s-n..s-1] = y[t-n..t-1]]
-  a[t, s] = softmax over s of q[t] . k[s] + m[t, s]
   g[t] = sigmoid(w_g . h[t] + b_g)     the share of the vocabulary
-  p[t](v) = g[t] p_vocabulary[t](v) + (1 - g[t]) sum of a[t, s] where x[s] = v
+  p[t](v) = g[t] p_vocabulary[t](v) + (1 - g[t]) c[t](v)
 
-See et al. 2017, equations 8 and 9, but with a separate attention, `copy_dim`
-wide, instead of the decoder's. Gate and mixture are in float32 at least.
-
-m lets the head continue the word or name that it is copying: positions after
-the same n tokens as the target get an extra score, as in the n-gram heads of
-Akyurek et al. 2024. An n-gram lies within one page or chunk.
+c is `ops.copy_attention`'s, of q, k and w (See et al. 2017, equations 8 and 9,
+but with a separate attention, `copy_dim` wide, instead of the decoder's). Gate
+and mixture are in float32 at least. w lets the head continue the word or name
+that it is copying; an n-gram lies within one page or chunk.
 
 Axes: B documents, S input tokens, T target length, D d_model, N longest n-gram,
 V vocabulary.
@@ -92,19 +88,12 @@ class CopyHead(nn.Module):
       self.ngrams = nn.Dense(
           N,
           dtype=precise,
-          kernel_init=layers.normal(D**-0.5),
+          kernel_init=nn.initializers.normal(D**-0.5),
           bias_init=nn.initializers.constant(2.0),
       )
 
   def source(self, memory):
-    """Returns the input's side of the head: its tokens and a key for each.
-
-    Args:
-      memory: {'states': [B, S, D], 'mask': [B, S]} and what `with_tokens` adds.
-
-    Returns:
-      A `copy_attention.Source`.
-    """
+    """Returns the `copy_attention.Source` of a memory of `with_tokens`."""
     return copy_attention.Source(
         self.key(memory['states']),
         memory['mask'],
@@ -137,11 +126,7 @@ class CopyHead(nn.Module):
   def log_probs(self, written, source, logits):
     """Returns log p of all tokens. Not meant to be differentiated.
 
-    Args:
-      logits: [B, T, V], the vocabulary's.
-
-    Returns:
-      [B, T, V], float32 at least.
+    logits [B, T, V], the vocabulary's -> [B, T, V], float32 at least.
     """
     copied = copy_attention.of_all(
         self.queries(written), source, logits.shape[-1]
@@ -172,13 +157,8 @@ class CopyHead(nn.Module):
 def with_tokens(config, memory, inputs):
   """Adds the tokens that can be copied to a memory, if config.copy is set.
 
-  Args:
-    memory: {'states': [..., L, D], 'mask': bool [..., L]}.
-    inputs: int [..., L].
-
-  Returns:
-    The memory with 'tokens', the inputs, and 'before' [..., L, N], the tokens
-    before each of them.
+  'tokens', the inputs int [..., L], and 'before' [..., L, N], the tokens before
+  each of them.
   """
   if not config.copy:
     return memory
@@ -189,12 +169,7 @@ def with_tokens(config, memory, inputs):
 def tokens_before(tokens, most):
   """Returns the tokens before each token, the nearest first.
 
-  Args:
-    tokens: int [..., S].
-    most: N.
-
-  Returns:
-    int [..., S, N], -1 before the first token.
+  tokens int [..., S] -> int [..., S, N = most], -1 before the first token.
   """
   S, lead = tokens.shape[-1], [(0, 0)] * (tokens.ndim - 1)
   padded = jnp.pad(tokens, [*lead, (most, 0)], constant_values=-1)
@@ -242,14 +217,9 @@ class CopyingModel(nn.Module):
     return self.copy_head.log_probs(written, source, self.head(written.h))
 
   def with_source(self, shared, per_row, memory):
-    """Adds to the caches what the copy head needs, if there is one.
+    """Adds to the caches of `stack.init_cache` what the copy head needs.
 
-    Args:
-      shared, per_row: of `stack.init_cache`.
-
-    Returns:
-      (shared, per_row) with 'source', and with 'before' [B, N], the tokens
-      before the one that a row reads next.
+    'source', and 'before' [B, N], the tokens before the one to be read next.
     """
     source = self.source(memory)
     if source is None:
@@ -260,16 +230,13 @@ class CopyingModel(nn.Module):
     return shared | {'source': source}, per_row | {'before': before}
 
   def predict_next(self, h, tokens, shared, per_row, caches):
-    """The last part of a `step`.
+    """The last part of a `step`: logits or log p [R, V], and per_row.
 
     Args:
       h: [R, 1, D].
       tokens: int [R], read in this step.
       shared, per_row: the caches before the step.
       caches: per_row after it, without the entries of the copy head.
-
-    Returns:
-      logits [R, V], with a copy head log-probabilities; per_row after the step.
     """
     source = shared.get('source')
     if source is None:
@@ -287,15 +254,7 @@ class CopyingModel(nn.Module):
     return self.copy_head.at_targets(written, source, targets)
 
   def copied_from(self, memory, targets_in, targets):
-    """Where each target was copied from.
-
-    Args:
-      targets_in: [B, T], what the decoder read.
-      targets: [B, T], what it wrote.
-
-    Returns:
-      `CopiedFrom`.
-    """
+    """Where targets [B, T] were copied from, given targets_in: `CopiedFrom`."""
     written, source = self.decoder_states(memory, targets_in)
     logits = self.head(written.h)
     return self.copy_head.copied_from(written, source, targets, logits)

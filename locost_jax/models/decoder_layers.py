@@ -24,17 +24,14 @@ from locost_jax.ops import tokenwise
 class Parts(NamedTuple):
   """The differences between the decoders of T5 and BART.
 
-  Attributes:
-    make_norm, make_attention, make_feed_forward: (config, dtype) -> a module.
-    norms_first: h + f(norm(h)), else norm(h + f(h)).
-    has_dropout: config -> whether a layer draws random numbers in training.
+  make_norm, make_attention, make_feed_forward: (config, dtype) -> a module;
+  norms_first: h + f(norm(h)), else norm(h + f(h)).
   """
 
   make_norm: Any
   make_attention: Any
   make_feed_forward: Any
   norms_first: bool
-  has_dropout: Any
 
 
 class DecoderLayer(nn.Module):
@@ -64,18 +61,14 @@ class DecoderLayer(nn.Module):
       deterministic,
       in_pieces=False,
   ):
-    """All targets at once.
+    """All targets at once: h [B, T, D] -> h, None.
 
     Args:
-      h: [B, T, D].
       states: [B, L, D], the encoder's.
       cross_mask: [B, L], true at input tokens.
       causal_mask: [T, T], true up to the query's position; None: long targets.
       bias: [H, T, T], or None; for long targets [H, T], by distance.
       in_pieces: the feed-forward over pieces of T.
-
-    Returns:
-      h [B, T, D], None.
     """
 
     def attend(x):
@@ -91,7 +84,7 @@ class DecoderLayer(nn.Module):
     h = self.branch(h, self.self_attention_norm, attend, deterministic)
     h = self.branch(h, self.cross_attention_norm, cross, deterministic)
     if in_pieces:
-      draws = not deterministic and self.parts.has_dropout(self.config)
+      draws = not deterministic and self.config.has_dropout
       return tokenwise.method(self, 'add', h, draws=draws), None
     return self.add(h, deterministic), None
 
@@ -115,17 +108,8 @@ class DecoderLayer(nn.Module):
   def traced(self, h, states, mask, segments, causal_mask, bias, num_segments):
     """`__call__` that also sums the cross-attention by segment.
 
-    Args:
-      h: (h [B, T, D], mass [B, T, P]).
-      states: [B, L, D], the encoder's.
-      mask: bool [B, L].
-      segments: int [B, L].
-      causal_mask: [T, T].
-      bias: [H, T, T], or None.
-      num_segments: P.
-
-    Returns:
-      (h, mass with this layer's added), None.
+    h, also in the result, is (h [B, T, D], mass [B, T, P]), to which this
+    layer's is added; segments int [B, L], others as in `__call__`.
     """
     h, mass = h
     added = []
@@ -151,21 +135,16 @@ class DecoderLayer(nn.Module):
     return states, tuple(x.swapaxes(1, 2) for x in cache)
 
   def step(self, h, own_parts, shared, per_row, seen, bias):
-    """One token of each row.
+    """One token of a row: h [R, 1, D] -> h, and new keys, values [R, H, 1, K].
 
     Args:
-      h: [R, 1, D].
       own_parts: the index of this layer and its cross-attention's keys and
         values [B, H, L, K]; row r reads document r // (R / B). None: 'states'
         are read instead.
       shared, per_row: of `stack.init_cache`, but with a scalar 'position'. For
         documents in pages the mask is [B, P, L]: then keys, values and states
         have B P rows, h has P rows per decoded row, and R is two axes of 'own'.
-      seen: of `Attention.step`.
-      bias: [H, 1, S], or None.
-
-    Returns:
-      h [R, 1, D], and keys and values [R, H, 1, K] of this token.
+      seen, bias: of `Attention.step`.
     """
     layer, cross = own_parts
     own, position = per_row['own'], per_row['position']
@@ -193,13 +172,18 @@ class DecoderLayer(nn.Module):
     return self.add(h), tuple(new)
 
 
-class DecoderLayers(nn.Module):
-  """The layers of a decoder, one after the other."""
+class Decoder(nn.Module):
+  """Vectors of targets -> states [B, T, D], at once or step by step.
+
+  A model's own decoder has `PARTS` and defines `embed` (vectors [B, T, D],
+  positions [T] -> h), `bias` and `finish` (h after the last layer).
+  """
 
   config: Any
   dtype: jnp.dtype
   remat: str
-  parts: Parts
+
+  PARTS = None
 
   def setup(self):
     layer = DecoderLayer
@@ -217,20 +201,19 @@ class DecoderLayers(nn.Module):
             'traced': dict(over, in_axes=nn.broadcast),
             'step': step,
         },
-    )(self.config, self.dtype, self.parts)
+    )(self.config, self.dtype, self.PARTS)
+    self.dropout = nn.Dropout(self.config.dropout_rate)
 
-  def __call__(self, h, memory, bias, deterministic):
-    """All targets at once.
+  def bias(self, positions, keys, is_long=False):
+    """Positions [T] and [S] -> [H, T, S]; None: no bias.
 
-    Args:
-      h: [B, T, D].
-      bias: [H, T, T], or None; for long targets [H, T], by distance.
-
-    Returns:
-      h [B, T, D].
+    is_long: [H, S] instead, by the distance back to the key.
     """
+    raise NotImplementedError
+
+  def __call__(self, h, memory, deterministic):
     B, T, _ = h.shape
-    is_long = causal_attention.is_long(T)
+    positions, is_long = jnp.arange(T), causal_attention.is_long(T)
     in_pieces = (
         is_long
         and self.remat != 'none'
@@ -238,27 +221,28 @@ class DecoderLayers(nn.Module):
         and tokenwise.is_long(B, T)
     )
     h, _ = self.layers(
-        h,
+        self.dropout(self.embed(h, positions), deterministic),
         memory['states'],
         memory['mask'],
         None if is_long else _causal_mask(T),
-        bias,
+        self.bias(positions, positions, is_long),
         deterministic,
         in_pieces,
     )
-    return h
+    return self.finish(h, deterministic)
 
-  def traced(self, h, memory, segments, num_segments, bias):
-    """h [B, T, D] -> mass [B, T, P] of `Model.cross_mass`."""
+  def traced(self, h, memory, segments, num_segments):
+    """Vectors of targets [B, T, D] -> mass [B, T, P] of `Model.cross_mass`."""
     B, T, _ = h.shape
+    positions = jnp.arange(T)
     precise = jnp.promote_types(h.dtype, jnp.float32)
     (_, mass), _ = self.layers.traced(
-        (h, jnp.zeros((B, T, num_segments), precise)),
+        (self.embed(h, positions), jnp.zeros((B, T, num_segments), precise)),
         memory['states'],
         memory['mask'],
         segments,
         _causal_mask(T),
-        bias,
+        self.bias(positions, positions),
         num_segments,
     )
     return mass / self.config.num_decoder_layers
@@ -267,46 +251,39 @@ class DecoderLayers(nn.Module):
     """states [B, L, D] -> keys and values [layers, B, H, L, K]."""
     return self.layers.cross_cache(states)[1]
 
-  def step(self, h, shared, per_row, ancestors, bias):
-    """One token of each row; the caches of `stack.init_cache`.
+  def step(self, h, shared, per_row, ancestors):
+    """One token of each row: vectors h [R, 1, D] -> h [R, 1, D], per_row.
 
     Args:
-      h: [R, 1, D].
       shared, per_row: of `stack.init_cache`.
       ancestors: int [B, beams, S] of `ops.beam_attention`; None: every row
         reads its own slot.
-      bias: [H, 1, S], or None.
-
-    Returns:
-      h [R, 1, D], per_row.
     """
-    own, position = per_row['own'], per_row['position'][0]
+    own, position = per_row['own'], per_row['position'][:1]
+    slots = jnp.arange(own[0].shape[-2])
     if ancestors is None:
-      seen = (jnp.arange(own[0].shape[-2]) <= position)[None, None, None]
+      seen = (slots <= position)[None, None, None]
     else:
       seen = beam_attention.is_seen(ancestors)
     h, new = self.layers.step(
-        h,
+        self.embed(h, position),
         (jnp.arange(self.config.num_decoder_layers), shared.get('cross')),
         {key: shared[key] for key in ('states', 'mask') if key in shared},
-        {'own': own, 'position': position},
+        {'own': own, 'position': position[0]},
         seen,
-        bias,
+        self.bias(position, slots),
     )
-    own = tuple(_write(x, n, position) for x, n in zip(own, new))
-    return h, {'own': own, 'position': per_row['position'] + 1}
+    own = tuple(_write(x, n, position[0]) for x, n in zip(own, new))
+    per_row = {'own': own, 'position': per_row['position'] + 1}
+    return self.finish(h, True), per_row
 
 
 def by_document(x, shape):
-  """Groups the rows that read one text into the queries of one attention.
+  """Groups the rows x [R, 1, D] that read one text: [B, R / B, D].
 
   Args:
-    x: [R, 1, D].
     shape: (B,), where row r reads document r // (R / B); or (B, P), where row r
-      reads page r % P of document r // (R / B).
-
-  Returns:
-    [B, R / B, D] or [B P, R / (B P), D].
+      reads page r % P of document r // (R / B): then [B P, R / (B P), D].
   """
   B, *pages = shape
   x = x.reshape(B, -1, *pages, x.shape[-1])
@@ -324,16 +301,9 @@ def by_row(x, shape):
 
 
 def _with_token(cache, layer, new, position):
-  """One layer of a cache with the new token added.
+  """One layer of a cache [..., layers, H, S, K] of R rows: [R, H, S, K].
 
-  Args:
-    cache: [..., layers, H, S, K], of R rows.
-    layer: scalar.
-    new: [R, H, 1, K].
-    position: scalar, of the token.
-
-  Returns:
-    [R, H, S, K].
+  `new` [R, H, 1, K] is at its position.
   """
   past = jax.lax.dynamic_index_in_dim(cache, layer, -4, keepdims=False)
   past = past.reshape(-1, *past.shape[-3:])

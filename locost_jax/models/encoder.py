@@ -47,12 +47,11 @@ class EncoderLayer(nn.Module):
     self.dropout = nn.Dropout(self.config.dropout_rate)
 
   def __call__(self, h, mask, deterministic, in_pieces=False, common=None):
-    """h [B, L, D], mask [B, L] -> h [B, L, D], None.
+    """h [B, L, D], mask [B, L], common to the layers -> h [B, L, D], None.
 
     in_pieces: runs all but the mixer's `mix` over pieces of the length. The
     backward pass keeps h, the mixer's input and output, and what a lean `mix`
     keeps. Dropout masks differ. Not for initialisation.
-    common: what the layers share, or None.
     """
     if in_pieces:
       return self.in_pieces(h, mask, deterministic, common), None
@@ -62,12 +61,12 @@ class EncoderLayer(nn.Module):
   def in_pieces(self, h, mask, deterministic, common):
     """`__call__` over pieces of the length."""
     run = functools.partial(tokenwise.method, self, along=mesh_lib.SEQUENCE)
-    draws = bool(self.config.dropout_rate) and not deterministic
+    draws = self.config.has_dropout and not deterministic
     if not self.config.comes_in_parts:
       x = self.mixer(self.mixer_norm(h), mask, common, deterministic)
       return run('add', h, x, draws=draws)
     u = run('inward', h, mask, axes=(1, 1, 2))
-    y = self.mix(u, lean=True)
+    y = self.mixer.mix(u, lean=True)
     return run('outward', h, y, axes=(1, 2, 1), draws=draws)
 
   def add(self, h, x, deterministic=True):
@@ -80,18 +79,10 @@ class EncoderLayer(nn.Module):
     """The layer up to its mixer's `mix`: h, mask [B, L] -> u [D, B, L]."""
     return self.mixer.inward(self.mixer_norm(h), mask)
 
-  def mix(self, u, spectrum=None, lean=False):
-    """The part that looks at other tokens: u -> y [D, B, L]."""
-    return self.mixer.mix(u, spectrum, lean)
-
   def outward(self, h, y, deterministic=True):
     """The layer after `mix`: h [B, L, D], y [D, B, L] -> h."""
     x = self.mixer.outward(self.mixer_norm(h), y)
     return self.add(h, x, deterministic)
-
-  def spectra(self, length):
-    """The mixer's kernels for inputs of this length, ready for `mix`."""
-    return self.mixer.spectra(length)
 
 
 class Encoder(nn.Module):
@@ -103,14 +94,9 @@ class Encoder(nn.Module):
   remat: str
 
   def setup(self):
-    layer = EncoderLayer
-    if self.remat == 'full':
-      layer = nn.remat(layer, prevent_cse=False, static_argnums=(3, 4))
-    self.layers = nn.scan(
-        layer,
-        in_axes=nn.broadcast,
-        **stack.stacked(self.config.num_layers, self.remat),
-    )(self.config, self.make_mixer, self.dtype)
+    self.layers = stack.make_encoder_layers(
+        EncoderLayer, self.config, self.remat, self.make_mixer, self.dtype
+    )
     self.common = None
     if self.config.shares_arrays:
       self.common = self.make_mixer.Common(self.config)

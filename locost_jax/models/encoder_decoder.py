@@ -15,7 +15,7 @@ from flax import linen as nn
 import jax.numpy as jnp
 
 from locost_jax.models import copy_head
-from locost_jax.models import decoder
+from locost_jax.models import decoder_layers
 from locost_jax.models import encoder as encoder_lib
 from locost_jax.models import layers
 from locost_jax.models import stack
@@ -24,7 +24,7 @@ from locost_jax.models import stack
 class Model(copy_head.CopyingModel):
   """The interface of every model: encode, decode, cache, step.
 
-  A model has an `encoder`, a `decoder`, `vectors` of tokens and a `head`.
+  It has an `encoder`, a `decoder`, `vectors` of tokens and a `head`.
   """
 
   def __call__(self, inputs, targets_in, input_mask=None, deterministic=True):
@@ -34,15 +34,10 @@ class Model(copy_head.CopyingModel):
     )
 
   def encode(self, inputs, input_mask=None, deterministic=True):
-    """Reads the documents.
+    """Reads the documents, inputs int [B, L]: a memory.
 
-    Args:
-      inputs: [B, L] token ids.
-      input_mask: [B, L], true at tokens; None: where inputs are not pad.
-
-    Returns:
-      {'states': [B, L, D], 'mask': bool [B, L]}, and what
-      `copy_head.with_tokens` adds.
+    {'states': [B, L, D], 'mask': bool [B, L]}, and what `copy_head.with_tokens`
+    adds. input_mask [B, L] is true at tokens; None: where inputs are not pad.
     """
     h, mask = self.embed(inputs, input_mask)
     memory = {'states': self.encoder(h, mask, deterministic), 'mask': mask}
@@ -71,13 +66,11 @@ class Model(copy_head.CopyingModel):
     return self.predict(*self.decoder_states(memory, targets_in, deterministic))
 
   def cross_mass(self, memory, targets_in, segments, num_segments):
-    """Where the decoder looks while it writes.
+    """Where the decoder looks while it writes targets_in [B, T].
 
     Args:
-      targets_in: [B, T], starting with the start id.
-      segments: int [B, L], the segment of each input token, in [0, P), not
-        decreasing.
-      num_segments: P.
+      segments: int [B, L], the segment of each input token, in
+        [0, P = num_segments), not decreasing.
 
     Returns:
       float32 [B, T, P]: the share of the cross-attention of position t that
@@ -98,17 +91,12 @@ class Model(copy_head.CopyingModel):
     )
 
   def step(self, tokens, shared, per_row, ancestors=None):
-    """One token of every row.
+    """One token of every row: tokens [R] -> (logits [R, V], per_row).
 
     Args:
-      tokens: [R].
       shared, per_row: of `init_cache`.
       ancestors: int [B, beams, max_length] of `ops.beam_attention`, the slot of
-        per_row['own'] that each beam reads at each position; None: every row
-        reads its own slot.
-
-    Returns:
-      (logits [R, V], per_row).
+        per_row['own'] that each beam reads at each position; None: its own.
     """
     h, caches = self.decoder.step(
         self.vectors(tokens)[:, None], shared, per_row, ancestors
@@ -116,14 +104,47 @@ class Model(copy_head.CopyingModel):
     return self.predict_next(h, tokens, shared, per_row, caches)
 
 
+PARTS = decoder_layers.Parts(
+    stack.make_norm,
+    stack.make_attention,
+    stack.make_feed_forward,
+    norms_first=True,
+)
+
+
+class Decoder(decoder_layers.Decoder):
+  """The decoder: one relative bias for all layers, and a norm at the end."""
+
+  PARTS = PARTS
+
+  def setup(self):
+    super().setup()
+    c = self.config
+    self.relative_bias = stack.make_relative_bias(c, False)
+    self.norm = stack.make_norm(c, self.dtype)
+
+  def embed(self, h, positions):
+    """Vectors of tokens [B, T, D] -> h: there are no absolute positions."""
+    del positions
+    return stack.lay_written(h)
+
+  def bias(self, positions, keys, is_long=False):
+    """Positions [T] and [S] -> bias [H, T, S], or [H, S] by distance."""
+    if is_long:
+      return self.relative_bias.of_distance(-keys).T
+    return self.relative_bias(positions, keys)
+
+  def finish(self, h, deterministic):
+    """The norm at the end."""
+    return self.dropout(self.norm(h), deterministic)
+
+
 class EncoderDecoder(Model):
   """The T5-style model.
 
   Attributes:
-    config: a T5StyleConfig or one that extends it.
     make_mixer: (config, dtype) -> the mixer of a layer; see `encoder`.
-    dtype: of matmuls and activations.
-    remat: what the backward pass keeps of a layer; see `models.build`.
+    remat: see `models.build`.
   """
 
   config: Any
@@ -137,7 +158,7 @@ class EncoderDecoder(Model):
     self.encoder = encoder_lib.Encoder(
         c, self.make_mixer, self.dtype, self.remat
     )
-    self.decoder = decoder.Decoder(c, self.dtype, self.remat)
+    self.decoder = Decoder(c, self.dtype, self.remat)
     self.copy_head = self.make_copy_head()
     if not c.tie_embeddings:
       self.logits = layers.dense(

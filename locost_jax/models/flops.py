@@ -35,16 +35,13 @@ M decoder layers, HK = H x K, G hidden units in the decoder (BART; else F):
 def train_step(config, batch, length, targets, pages=1):
   """Returns the operations of one step, all devices together, by part.
 
-  Args:
-    config: of a model; its mixer brings `mixer_flops`.
-    batch: B, documents.
-    length: L, input tokens of a document, padding included.
-    targets: T, target tokens of a document, padding included.
-    pages: P; B P pages of L tokens are read, and decoded as the model does.
+  Parts are dense, attention, and those of the model: kernels and transforms
+  (LOCOST), selector (SimCAS).
 
-  Returns:
-    dict of floats: dense, attention, and further parts of the model: kernels
-    and transforms (LOCOST), selector (SimCAS).
+  Args:
+    batch: B, documents.
+    length, targets: L and T, tokens of a document, padding included.
+    pages: P; B P pages of L tokens are read, and decoded as the model does.
   """
   c, B, L, T = config, batch, length, targets
   D, HK = c.d_model, c.num_heads * c.d_kv

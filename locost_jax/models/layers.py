@@ -1,7 +1,8 @@
-"""Norms, feed-forwards and dropout of the T5 family.
+"""Products, norms and feed-forwards.
 
 RMS norm: w x rsqrt(mean(x^2) + eps), variance in float32, no mean, no bias.
-Feed-forward: wo(gelu(wi_0 x) * wi_1 x), or wo(relu(wi x)) (Shazeer 2020).
+Feed-forward: wo(gelu(wi_0 x) * wi_1 x), or wo(relu(wi x)) (Shazeer 2020);
+BART's: wo(gelu(wi x)) with the exact (erf) GELU and biases.
 """
 
 import functools
@@ -17,11 +18,6 @@ from locost_jax.ops import mesh as mesh_lib
 def at_least_float32(x):
   """x in float32, or in its own precision where that is higher."""
   return x.astype(jnp.promote_types(x.dtype, jnp.float32))
-
-
-def normal(stddev):
-  """Initialiser N(0, stddev^2)."""
-  return nn.initializers.normal(stddev)
 
 
 def product(x, kernel, axis=0, precise=False):
@@ -55,11 +51,10 @@ def matmul(a, b, i, j, precise=False):
   """The sum over axis i of one matrix and axis j of the other: [m, n].
 
   In the dtype of both; `precise`: not rounded to it, but float32 at least. The
-  incoming gradient is rounded, so that gradients cost the same.
-
-  Gradients are computed in their final layout. JAX's own gradient of b [k, n]
-  is the transpose of g^T a: on a CPU that copied g [m, n] and made a gated
-  feed-forward twice as slow, forward and backward.
+  incoming gradient is rounded, so that gradients cost the same, and gradients
+  are made in their final layout: JAX's own one of b [k, n] is the transpose of
+  g^T a, and on a CPU that copied g [m, n] and made a gated feed-forward twice
+  as slow.
   """
   return _contract(a, b, i, j, precise)
 
@@ -132,7 +127,7 @@ def dense(
       use_bias=use_bias,
       dtype=dtype,
       name=name,
-      kernel_init=normal(stddev),
+      kernel_init=nn.initializers.normal(stddev),
       dot_general=dot_general,
   )
 
@@ -172,7 +167,9 @@ class Embedding(nn.Module):
 
   def setup(self):
     self.embedding = self.param(
-        'embedding', normal(self.stddev), (self.vocab_size, self.d_model)
+        'embedding',
+        nn.initializers.normal(self.stddev),
+        (self.vocab_size, self.d_model),
     )
 
   def table(self):
@@ -242,21 +239,30 @@ class RMSNorm(nn.Module):
 
 
 class FeedForward(nn.Module):
-  """[..., D] -> [..., D] through d_ff hidden units."""
+  """[..., D] -> [..., D] through d_ff hidden units; see the top.
+
+  form: 'gated-gelu' or 'relu' (T5), or 'gelu' (BART), which has biases.
+  """
 
   d_ff: int
-  gated: bool
+  form: str
   dropout_rate: float
   dtype: jnp.dtype
 
   @nn.compact
   def __call__(self, x, deterministic):
     D, F = x.shape[-1], self.d_ff
-    if self.gated:
-      gate = dense(F, D**-0.5, self.dtype, 'wi_0')(x)
-      hidden = nn.gelu(gate, approximate=True)
-      hidden = hidden * dense(F, D**-0.5, self.dtype, 'wi_1')(x)
+    project = functools.partial(
+        dense, dtype=self.dtype, use_bias=self.form == 'gelu'
+    )
+    if self.form == 'gated-gelu':
+      hidden = nn.gelu(project(F, D**-0.5, name='wi_0')(x), approximate=True)
+      hidden = hidden * project(F, D**-0.5, name='wi_1')(x)
     else:
-      hidden = nn.relu(dense(F, D**-0.5, self.dtype, 'wi')(x))
+      hidden = project(F, D**-0.5, name='wi')(x)
+      if self.form == 'relu':
+        hidden = nn.relu(hidden)
+      else:
+        hidden = nn.gelu(hidden, approximate=False)
     hidden = nn.Dropout(self.dropout_rate)(hidden, deterministic)
-    return dense(D, F**-0.5, self.dtype, 'wo')(hidden)
+    return project(D, F**-0.5, name='wo')(hidden)

@@ -60,8 +60,6 @@ class LocostConfig(stack.T5StyleConfig):
 
   def __post_init__(self):
     super().__post_init__()
-    check_choice('model.variant', self.variant, ('release', 'paper'))
-    check_choice('model.convolution', self.convolution, ('exact', 'release'))
     check_choice(
         'model.initialisation', self.initialisation, ssm.INITIALISATIONS
     )
@@ -70,8 +68,7 @@ class LocostConfig(stack.T5StyleConfig):
           "model.convolution='release' is a defect of the release "
           "and does not exist with model.variant='paper'"
       )
-
-    if not 0 < self.dt_min <= self.dt_max:
+    if self.dt_min > self.dt_max:
       raise InputError(
           f'model.dt_min={self.dt_min}: expected 0 < dt_min <= '
           f'model.dt_max={self.dt_max}'
@@ -136,17 +133,11 @@ def discretise(config, p):
 
 
 def circular_kernel(config, log_z, w, skip, length):
-  """The circular kernel of all directions and the skip.
+  """The circular kernel of all directions and the skip: [D, n].
 
   Args:
-    config: a LocostConfig.
-    log_z: pair of [G, D, N]; like w and skip of `discretise`, or some channels.
-    w: pair of [C, D, N].
-    skip: [D].
-    length: L of the inputs.
-
-  Returns:
-    [D, circular_size(config, length)].
+    log_z, w, skip: of `discretise`, or some channels.
+    length: L of the inputs; n is their `circular_size`.
   """
   n, lags = circular_size(config, length), length
   release = config.bidirectional and config.convolution == 'release'
@@ -180,13 +171,9 @@ def convolve(config, u, log_z, w, skip, lean=False):
   part of each document; it makes the kernels of its channels only.
 
   Args:
-    config: a LocostConfig.
-    u: [D, B, L].
+    u: [D, B, L], like the result.
     log_z, w, skip: of `discretise`.
     lean: whether the backward pass keeps no more than u and KEPT_BYTES.
-
-  Returns:
-    [D, B, L].
   """
   split = mesh_lib.axis_size(mesh_lib.SEQUENCE)
   split_conv.check(config.convolution, split)
@@ -230,34 +217,29 @@ class BiSSM(nn.Module):
 
   def setup(self):
     c = self.config
-    paper = c.variant == 'paper'
-    D, N = c.d_model, c.d_state
-    C = 2 if c.bidirectional else 1
-    G = C if paper else 1
-    self.log_dt = self.param(
-        'log_dt',
-        ssm.init_log_dt_paper if paper else ssm.init_log_dt(c.dt_min, c.dt_max),
-        (G, D),
+    D, N, C = c.d_model, c.d_state, 2 if c.bidirectional else 1
+    G, init_log_dt, init_B = (
+        1,
+        ssm.init_log_dt(c.dt_min, c.dt_max),
+        ssm.init_ones,
     )
-    log_A_real, A_imag = (ssm.init_A(c.initialisation, i) for i in (0, 1))
-    self.log_A_real = self.param('log_A_real', log_A_real, (G, D, N))
-    self.A_imag = self.param('A_imag', A_imag, (G, D, N))
-    self.B = self.param(
-        'B', ssm.init_complex_normal if paper else ssm.init_ones, (G, D, N, 2)
-    )
-    self.C = self.param('C', ssm.init_complex_normal, (C, D, N, 2))
-    self.D = self.param('D', layers.normal(1.0), (D,))
+    if c.variant == 'paper':
+      G, init_log_dt, init_B = C, ssm.init_log_dt_paper, ssm.init_complex_normal
+    self.all = {
+        name: self.param(name, init, shape)
+        for name, init, shape in (
+            ('log_dt', init_log_dt, (G, D)),
+            ('log_A_real', ssm.init_A(c.initialisation, 0), (G, D, N)),
+            ('A_imag', ssm.init_A(c.initialisation, 1), (G, D, N)),
+            ('B', init_B, (G, D, N, 2)),
+            ('C', ssm.init_complex_normal, (C, D, N, 2)),
+            ('D', nn.initializers.normal(1.0), (D,)),
+        )
+    }
 
   def parameters(self):
     """All of them by name."""
-    return dict(
-        log_dt=self.log_dt,
-        log_A_real=self.log_A_real,
-        A_imag=self.A_imag,
-        B=self.B,
-        C=self.C,
-        D=self.D,
-    )
+    return dict(self.all)
 
   def discretised(self):
     """(log z, w, skip) of `discretise`.
@@ -292,16 +274,12 @@ class LocostMixer(nn.Module):
     return self.key.to_channels(x) * mask
 
   def mix(self, u, spectrum=None, lean=False):
-    """The convolution, the only part that looks at other tokens.
+    """The convolution, which alone looks at other tokens: u -> y [D, B, L].
 
     Args:
-      u: [D, B, L].
       spectrum: (start, count) -> the kernels' spectrum of these channels, if
         made before; None: made here.
       lean: see `convolve`.
-
-    Returns:
-      y [D, B, L].
     """
     if spectrum is None:
       return convolve(self.config, u, *self.ssm.discretised(), lean)

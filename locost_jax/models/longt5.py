@@ -22,7 +22,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from locost_jax.errors import check_choice
 from locost_jax.errors import InputError
 from locost_jax.models import model_config
 from locost_jax.models import self_attention
@@ -44,10 +43,6 @@ class LongT5Config(stack.T5StyleConfig):
   attention: str
   local_radius: int
   global_block_size: int
-
-  def __post_init__(self):
-    super().__post_init__()
-    check_choice('model.attention', self.attention, (LOCAL, GLOBAL))
 
   def check_mask(self, mask, what='input_mask'):
     """Raises an InputError unless tokens come first.
@@ -77,14 +72,8 @@ class LongT5Config(stack.T5StyleConfig):
 def block_sums(x, mask, size):
   """The sums of the blocks' tokens, the rest added to the last full block.
 
-  Args:
-    x: [B, L, D].
-    mask: bool [B, L]; valid tokens come first.
-    size: tokens of a block.
-
-  Returns:
-    sums [B, L // size, D], zero where a document has no full block, and the
-    number of its full blocks, int [B].
+  x [B, L, D], mask bool [B, L] -> sums [B, L // size, D], zero where a document
+  has no full block, and the number of its full blocks, int [B].
   """
   B, L, D = x.shape
   most = L // size
@@ -110,9 +99,9 @@ class SharedBiases(nn.Module):
   config: LongT5Config
 
   def setup(self):
-    self.relative_bias = self_attention.relative_bias(self.config)
+    self.relative_bias = stack.make_relative_bias(self.config, True)
     if self.config.attention == GLOBAL:
-      self.global_relative_bias = self_attention.relative_bias(self.config)
+      self.global_relative_bias = stack.make_relative_bias(self.config, True)
 
   def __call__(self, mask):
     W = self.config.local_radius + 1
@@ -219,16 +208,9 @@ def pad_blocks(x, L, W, n):
 
 
 def neighbours(x, start, W, n):
-  """Each of n blocks with the blocks on both sides.
+  """Each of n blocks of W tokens with those on both sides: [B n, 3 W, ...].
 
-  Args:
-    x: of `pad_blocks`.
-    start: position of the first block, traced.
-    W: tokens of a block.
-    n: blocks.
-
-  Returns:
-    [B n, 3 W, ...].
+  x is of `pad_blocks`, `start` the position of the first block, traced.
   """
   B = x.shape[0]
   part = jax.lax.dynamic_slice_in_dim(x, start, (n + 2) * W, 1)
@@ -238,13 +220,10 @@ def neighbours(x, start, W, n):
 
 
 def with_side_tokens(read, side, start, n, block):
-  """Adds the documents' side tokens to a Read of n blocks.
+  """Adds the `SideTokens` of documents to the `Read` of n blocks.
 
-  Args:
-    side: SideTokens.
-    start: position of the first block, traced.
-    n: blocks.
-    block: tokens that a side token stands for.
+  `start` is the position of the first block, traced; a side token stands for
+  `block` tokens.
   """
   (B, G, H, _), W = side.keys.shape, read.bias.shape[2]
   repeated = lambda x: jnp.repeat(x, n, 0)
@@ -262,17 +241,13 @@ def with_side_tokens(read, side, start, n, block):
 
 
 def side_bias(line, start, size, block, full):
-  """The position bias of the side tokens, for a piece of the queries.
+  """The position bias of the side tokens for a piece: [B, size, H, G].
 
   Args:
     line: [H, 2 G + 1], by own block - key block, from -(G + 1) on.
     start: position of the first query, traced.
-    size: queries of the piece.
     block: tokens of a block.
     full: int [B], blocks that documents fill.
-
-  Returns:
-    [B, size, H, G].
   """
   G = (line.shape[1] - 1) // 2
   own = jnp.minimum((start + jnp.arange(size)) // block, full[:, None] - 1)

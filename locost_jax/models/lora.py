@@ -36,10 +36,8 @@ def optim_config(config):
 def add(params, config, rng):
   """Returns the parameters with adapters next to the named kernels.
 
-  Args:
-    config: config.train.lora; rank 0: no adapters.
-    rng: a typed key. A is normal with variance 1 / in, so that its product with
-      a normed input has variance 1.
+  A is normal with variance 1 / in, so that its product with a normed input has
+  variance 1. config is config.train.lora; rank 0: no adapters.
 
   Raises:
     InputError: train.lora.paths matches no parameter, or one that is not a
@@ -48,20 +46,18 @@ def add(params, config, rng):
   if not config.rank:
     return params
   paths = _select(params, config)
-  keys = jax.random.split(rng, len(paths))
-  adapted = params
-  for path, key in zip(paths, keys):
-    adapted = _with_adapters(adapted, path.split('/'), config.rank, key)
-  return adapted
+  flat = parameters.flatten(params)
+  for path, key in zip(paths, jax.random.split(rng, len(paths))):
+    *layers, rows, columns = flat[path].shape
+    dtype, above = flat[path].dtype, path.removesuffix(KERNEL)
+    a = jax.random.normal(key, (*layers, rows, config.rank), dtype)
+    flat[above + A] = a * rows**-0.5
+    flat[above + B] = jnp.zeros((*layers, config.rank, columns), dtype)
+  return parameters.unflatten(flat)
 
 
 def merge(params, alpha):
-  """Returns the parameters of the model: W' in place of W, A and B.
-
-  Args:
-    params: nested dict, of `add`; without adapters it is returned unchanged.
-    alpha: config.train.lora.alpha.
-  """
+  """Returns the parameters of the model: W' in place of W, A and B of `add`."""
   merged = {
       key: merge(node, alpha) if isinstance(node, dict) else node
       for key, node in params.items()
@@ -105,14 +101,3 @@ def _select(params, config):
           f'{min(shape[-2:])}, the smaller side of {path} {list(shape)}'
       )
   return chosen
-
-
-def _with_adapters(params, path, rank, rng):
-  """The same nested dict with A and B next to the kernel at a path of keys."""
-  first, *rest = path
-  if rest:
-    return params | {first: _with_adapters(params[first], rest, rank, rng)}
-  *layers, rows, columns = params[first].shape
-  dtype = params[first].dtype
-  a = jax.random.normal(rng, (*layers, rows, rank), dtype) * rows**-0.5
-  return params | {A: a, B: jnp.zeros((*layers, rank, columns), dtype)}

@@ -7,12 +7,9 @@ A layer keeps two arrays of the input's length, h [B, L, D] and u [D, B, L]:
   h <- outward(h, u)         in pieces of the length, each over its input
 
 so that hidden units of the feed-forward exist for one piece and transforms for
-one group at a time. Same results as `model.apply(..., method='encode')`.
-
-For models whose mixer has these parts: inward(x, mask) -> u, outward(x, y),
-token by token; mix(u, spectrum) -> y; spectra(length) -> what `mix` would make
-from the parameters, channels first. Other models encode the whole input at
-once, with attention scores in pieces.
+one group at a time. Same results as `model.apply(..., method='encode')`. Other
+models than those whose mixer has these parts (see `encoder`) encode the whole
+input at once, with attention scores in pieces.
 """
 
 import functools
@@ -47,23 +44,20 @@ def kernel_bytes(model, length, dtype=jnp.float32):
 def kernels(model, params, length):
   """The spectra of all layers' kernels for inputs of this length.
 
-  Spectra, not kernels in time: as many bytes, and one transform fewer per call.
-
-  Args:
-    length: L.
-
-  Returns:
-    complex [layers, D, circular_size / 2 + 1].
+  complex [layers, D, circular_size / 2 + 1]: as many bytes as kernels in time,
+  and one transform fewer per call.
   """
   layer = make_layer(model)
   return jax.lax.map(
-      lambda p: layer.apply({'params': p}, length, method='spectra'),
+      lambda p: layer.apply(
+          {'params': p}, method=lambda layer: layer.mixer.spectra(length)
+      ),
       params['encoder']['layers'],
   )
 
 
 def encoder_bytes(model, batch, length):
-  """Estimates the peak memory of `encode` in bytes, without the parameters.
+  """Estimates the peak bytes of `encode` for [B, L], without the parameters.
 
   h and u, then the larger of the feed-forward of one piece (inputs, hidden
   units and norms: 3 F + 4 D numbers per token) and the transforms of one group
@@ -71,10 +65,6 @@ def encoder_bytes(model, batch, length):
   parameters. On the CPU, base size, 4K to 256K tokens: 1.03 to 1.26 times what
   XLA reports as temporary memory and result. Models with attention have whole
   states, queries, keys and values, and two pieces of scores.
-
-  Args:
-    batch: B.
-    length: L.
   """
   config = model.config
   D, F = config.d_model, config.d_ff
@@ -100,13 +90,7 @@ def _layer_shapes(model):
 def encode(model, params, inputs, input_mask=None, kernels=None):
   """Reads the documents: `model.encode` without dropout, in little memory.
 
-  Args:
-    inputs: [B, L] token ids.
-    input_mask: [B, L], true at tokens; None: where inputs are not pad.
-    kernels: of the function `kernels` for L; None: made layer by layer.
-
-  Returns:
-    {'states': [B, L, D], 'mask': bool [B, L]}.
+  kernels is of the function `kernels` for L; None: made layer by layer.
   """
   # Documents split over devices already run in pieces.
   if (
@@ -136,14 +120,8 @@ def embed(model, params, inputs, input_mask=None):
 def encoder_layer(model, params, index, h, mask, kernels_of_layer=None):
   """One layer of `encode`; one program for all layers.
 
-  Args:
-    index: which layer.
-    h: [B, L, D]; its memory is taken for the result.
-    mask: bool [B, L].
-    kernels_of_layer: kernels[index], or None.
-
-  Returns:
-    h [B, L, D].
+  h [B, L, D] gives its memory to the result. kernels_of_layer is
+  kernels[index], or None.
   """
   spectrum = kernels_of_layer is not None and functools.partial(
       jax.lax.dynamic_slice_in_dim, kernels_of_layer
@@ -161,12 +139,7 @@ def finish(model, params, h, mask):
 
 
 def choose(model, params, memory, inputs):
-  """The memory of `encode`, masked to what the decoder reads (often all).
-
-  Args:
-    memory: of `finish`.
-    inputs: [B, L] token ids.
-  """
+  """The memory of `finish`, masked to what the decoder reads (often all)."""
   memory = copy_head.with_tokens(model.config, memory, inputs)
   if model.config.select == 'none':
     return memory
@@ -192,7 +165,7 @@ def _layer(model, params, index, h, mask, spectrum):
       jnp.zeros_like(h, shape=(h.shape[2], *h.shape[:2])),
       2,
   )
-  y = run(u, spectrum or None, method='mix')
+  y = run(u, method=lambda layer, u: layer.mixer.mix(u, spectrum or None))
   return _over_pieces(
       lambda part, take: run(part, take(y, 2), method='outward'), h
   )

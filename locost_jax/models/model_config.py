@@ -28,7 +28,6 @@ class ModelConfig:
   copy_dim: int = dataclasses.field(default=64, kw_only=True)
   copy_ngram: int = dataclasses.field(default=0, kw_only=True)
 
-  FEED_FORWARDS = ()  # the values of feed_forward
   pad_id = 0  # the token that counts as padding
   max_positions = None  # most tokens read or written in a sequence, if limited
   # The values of data.pages that the model reads [B, P, L]; (): it reads
@@ -43,21 +42,16 @@ class ModelConfig:
   comes_in_parts = False  # see `low_memory_encoder`
   shares_arrays = False  # whether the mixer has a `Common`, see `encoder`
 
-  def check_mask(self, mask, what='input_mask'):
-    """Raises an InputError for a mask that the model cannot read.
+  @property
+  def has_dropout(self):
+    """Whether a layer draws random numbers in training."""
+    return bool(self.dropout_rate)
 
-    Args:
-      mask: bool [B, L] or [B, P, L], true at tokens.
-      what: what to call the mask.
-    """
+  def check_mask(self, mask, what='input_mask'):
+    """Raises an InputError for a mask [B, L], [B, P, L] that cannot be read."""
 
   def decoder_rows(self, pages, length):
-    """(rows of the decoder, tokens that each reads) of a document.
-
-    Args:
-      pages: P of it; 1 where models read none.
-      length: L of a page.
-    """
+    """(rows of the decoder, tokens that each reads) of a document of pages."""
     return pages, length
 
   def keys_seen(self, length):
@@ -65,12 +59,7 @@ class ModelConfig:
     raise NotImplementedError(f'{type(self).__name__} lacks keys_seen')
 
   def mixer_flops(self, batch, length):
-    """Operations of an encoder layer's mixer in a step: {part: float}.
-
-    Args:
-      batch: B, documents.
-      length: L, input tokens of each.
-    """
+    """Operations of an encoder layer's mixer in a step: {part: float}."""
     raise NotImplementedError(f'{type(self).__name__} lacks mixer_flops')
 
   def further_flops(self, batch, pages, length):

@@ -10,10 +10,10 @@ Pages are rows of BART's stacks: positions begin at 0 in each. Parameter paths
 are BART's and `confidence`. On a mesh, pages lie over `sequence`
 (`mesh.by_page`): only sums over pages cross between its devices.
 
-decoding: 'pages', as above; 'global' (section 5.6): one decoder reads the
-states of all pages, one after the other; it has no confidence.
-padding: the weight of a page without tokens. 'tokens': 0 (the paper's documents
-have different numbers of pages); 'release': as that of any page.
+decoding 'global' (section 5.6): one decoder reads the states of all pages, one
+after the other; it has no confidence. padding: the weight of a page without
+tokens is 0 ('tokens': the paper's documents have different numbers of pages),
+or as that of any page ('release').
 
 Inputs are [B, P, L]; [B, L] is one page. Axes: B documents, P pages, L tokens
 of a page, T target length, D d_model, R rows of a decoding step.
@@ -25,7 +25,6 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from locost_jax.errors import check_choice
 from locost_jax.models import bart
 from locost_jax.models import bart_layers
 from locost_jax.models import layers
@@ -41,11 +40,6 @@ class PageSumConfig(bart_layers.BartConfig):
 
   decoding: str = 'pages'
   padding: str = 'tokens'
-
-  def __post_init__(self):
-    super().__post_init__()
-    check_choice('model.decoding', self.decoding, ('pages', 'global'))
-    check_choice('model.padding', self.padding, ('tokens', 'release'))
 
   @property
   def weighs_pages(self):
@@ -74,23 +68,19 @@ class PageSum(bart.Bart):
     )
 
   def encode(self, inputs, input_mask=None, deterministic=True):
-    """Reads each page alone.
+    """Reads each page alone: {'states': [B, P, L, D], 'mask': bool [B, P, L]}.
 
-    Args:
-      inputs: [B, P, L] token ids, or [B, L].
-      input_mask: of the same shape, true at tokens; None: where inputs are
-        not pad_id.
-
-    Returns:
-      {'states': [B, P, L, D], 'mask': bool [B, P, L]}, and what
-      `copy_head.with_tokens` adds.
+    inputs [B, P, L], or [B, L]; input_mask of the same shape, true at tokens;
+    None: where inputs are not pad_id.
 
     Raises:
       InputError: a page has more tokens than there are positions, or
         `sequence` does not divide P.
     """
     read = functools.partial(super().encode, deterministic=deterministic)
-    return mesh_lib.by_page(read, *jax.tree.map(as_pages, (inputs, input_mask)))
+    return mesh_lib.by_page(
+        read, *jax.tree.map(stack.as_pages, (inputs, input_mask))
+    )
 
   def decoder_states(self, memory, targets_in, deterministic=True):
     """memory of `encode`, targets_in [B, T] -> see `states`."""
@@ -111,7 +101,7 @@ class PageSum(bart.Bart):
     Arguments and result as in `encoder_decoder.Model.cross_mass`;
     segments do not decrease within a page, in `global` decoding nowhere.
     """
-    sources = self.sources({**memory, 'segments': as_pages(segments)})
+    sources = self.sources({**memory, 'segments': stack.as_pages(segments)})
     P = sources['mask'].shape[1]
     h = jnp.repeat(self.vectors(targets_in)[:, None], P, axis=1)
 
@@ -189,8 +179,3 @@ class PageSum(bart.Bart):
     mixed = self.mix(h[:, :, 0], has_tokens)[:, None]
     caches = {'own': own, 'position': position + 1}
     return self.predict_next(mixed, tokens, shared, per_row, caches)
-
-
-def as_pages(x):
-  """[B, P, L], or [B, L] as one page -> [B, P, L]."""
-  return x if x.ndim == 3 else x[:, None]

@@ -29,7 +29,6 @@ from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
-from locost_jax.errors import check_choice
 from locost_jax.models import attention_mass
 from locost_jax.models import chunk_memory
 from locost_jax.models import layers
@@ -45,10 +44,8 @@ MOST_PROJECTED = 256 << 20
 class Selection(NamedTuple):
   """The selected tokens.
 
-  Attributes:
-    actions: bool [B, C, J], true where a token is selected.
-    state: [B, C, D], g_c, the selector's state at chunk c.
-    logits: float32 [B, C, J, 2], the actor's: skip, select.
+  actions bool [B, C, J], true where a token is selected; state [B, C, D], g_c;
+  logits float32 [B, C, J, 2], the actor's: skip, select.
   """
 
   actions: Any
@@ -132,7 +129,7 @@ class Selector(nn.Module):
     self.critic = Judge(1, 1.0, self.d_model, self.dtype)
 
   def select(self, states, mask, uniform=None, actions=None):
-    """Goes over the chunks.
+    """Goes over the chunks: a `Selection`.
 
     Args:
       states: [B, C, L, D], the encoder's.
@@ -141,9 +138,6 @@ class Selector(nn.Module):
         below its probability. None: if its probability is above 1/2.
       actions: bool [B, C, J], replaces the actor's choice; a chunk without any
         is still selected whole. None: the actor chooses.
-
-    Returns:
-      A Selection.
     """
     states, marks = jax.lax.stop_gradient(states), self.marks
     is_token = mask[:, :, marks:]
@@ -195,14 +189,9 @@ class Selector(nn.Module):
     return total / jnp.maximum(mask.sum(1), 1)[:, None]
 
   def judge(self, x, state):
-    """The actor's logits and the critic's values.
+    """The actor's logits [..., J, 2] and the critic's values [..., J], float32.
 
-    Args:
-      x: [..., J, D], tokens.
-      state: [..., D], g at their chunk.
-
-    Returns:
-      float32 [..., J, 2] and [..., J].
+    x [..., J, D], tokens; state [..., D], g at their chunk.
     """
     return self.actor(x, state), self.critic(x, state)[..., 0]
 
@@ -212,25 +201,16 @@ def is_projected_at_once(states):
 
   One product is faster than one per chunk, but its whole result is kept. Chunks
   split over devices are always projected at once.
-
-  Args:
-    states: [B, C, L, D].
   """
   size = 2 * states.size * states.dtype.itemsize
   return size <= MOST_PROJECTED or mesh_lib.axis_size(mesh_lib.SEQUENCE) > 1
 
 
 def act(logits, is_token, is_single, uniform=None, actions=None):
-  """Which tokens of a chunk are selected.
+  """Which tokens of a chunk are selected: bool [B, J].
 
-  Args:
-    logits: [B, J, 2], the actor's.
-    is_token: bool [B, J].
-    is_single: bool [B], whether this is the document's only chunk.
-    uniform: [B, J], actions: bool [B, J], or None, see `Selector.select`.
-
-  Returns:
-    bool [B, J].
+  logits [B, J, 2], is_token [B, J], is_single [B], whether this is the
+  document's only chunk; uniform and actions [B, J] as in `Selector.select`.
   """
   if actions is not None:
     chosen = actions
@@ -246,12 +226,7 @@ def act(logits, is_token, is_single, uniform=None, actions=None):
 def of_actions(logits, actions):
   """The log-probabilities of actions and the entropies of their choices.
 
-  Args:
-    logits: [..., 2], the actor's.
-    actions: bool [...].
-
-  Returns:
-    Two float32 [...].
+  logits [..., 2], the actor's, actions bool [...] -> two float32 [...].
   """
   log_p = jax.nn.log_softmax(logits)
   log_probs = jnp.where(actions, log_p[..., 1], log_p[..., 0])
@@ -259,14 +234,10 @@ def of_actions(logits, actions):
 
 
 def document_seeds(tokens, mask):
-  """A number for each document that depends on its tokens alone.
+  """A uint32 for each document that depends on its tokens alone.
 
-  Args:
-    tokens: int [B, C, L].
-    mask: bool [B, C, L], true at tokens; the amount of padding does not matter.
-
-  Returns:
-    uint32 [B].
+  tokens int [B, C, L], mask bool [B, C, L], true at tokens; the amount of
+  padding does not matter.
   """
   chunk = jax.lax.broadcasted_iota(jnp.uint32, tokens.shape, 1)
   place = jax.lax.broadcasted_iota(jnp.uint32, tokens.shape, 2)
@@ -285,13 +256,8 @@ def _mixed(x):
 def uniform(seeds, num_chunks, length):
   """Draws uniform numbers that depend on the document and the token's place.
 
-  Args:
-    seeds: uint32 [B].
-    num_chunks: C.
-    length: J.
-
-  Returns:
-    float32 [B, C, J] in [0, 1), which do not depend on C and J.
+  float32 [B, C = num_chunks, J = length] in [0, 1) from seeds uint32 [B]; they
+  do not depend on C and J.
   """
 
   def draw(seed, chunk, place):
@@ -314,11 +280,6 @@ class SelectingConfig(model_config.ModelConfig):
   limit: int = dataclasses.field(default=2048, kw_only=True)
 
   is_compacted = True
-
-  def __post_init__(self):
-    super().__post_init__()
-    check_choice('model.select', self.select, ('ppo', 'first_k', 'none'))
-    check_choice('model.selection', self.selection, ('sample', 'argmax'))
 
   def seen(self, pages, length):
     """Returns (chunks, tokens of each) that the selector sees."""
@@ -349,7 +310,7 @@ class SelectingModel(nn.Module):
     self.selector = Selector(self.config.d_model, self.dtype, self.MARKS)
 
   def encode(self, inputs, input_mask=None, deterministic=True, seeds=None):
-    """Reads documents and selects what the decoder reads.
+    """Reads documents and selects what the decoder reads: the model's memory.
 
     Args:
       inputs: token ids, as the model reads them.
@@ -357,12 +318,6 @@ class SelectingModel(nn.Module):
         pad_id.
       seeds: uint32 [B], of sampling; None: computed from each document's
         tokens.
-
-    Returns:
-      The model's memory, whose mask is true at what the decoder reads.
-
-    Raises:
-      InputError: see `chunk_states`.
     """
     states, mask, seeds = self.chunk_states(
         inputs, input_mask, deterministic, seeds
@@ -373,11 +328,7 @@ class SelectingModel(nn.Module):
     return self.memory(inputs, states, mask, actions)
 
   def choose(self, states, mask, seeds):
-    """Which tokens the decoder reads: bool [B, C, J].
-
-    Args:
-      states, mask, seeds: of `chunk_states`.
-    """
+    """Which tokens the decoder reads: bool [B, C, J]."""
     is_token = mask[:, :, self.MARKS :]
     if self.config.select == 'none':
       return is_token
@@ -401,13 +352,9 @@ class SelectingModel(nn.Module):
       seeds=None,
       actions=None,
   ):
-    """`encode`, always with the selector, and its choices.
+    """`encode`, always with the selector, and its choices: (memory, `Rollout`).
 
-    Args:
-      actions: see `Selector.select`.
-
-    Returns:
-      (memory, Rollout).
+    actions: see `Selector.select`.
     """
     states, mask, seeds = self.chunk_states(
         inputs, input_mask, deterministic, seeds
@@ -423,13 +370,9 @@ class SelectingModel(nn.Module):
     )
 
   def judge(self, observations, state, actions):
-    """Evaluates given choices with the selector, at given states.
+    """Evaluates given choices: log_probs, entropies and values, like `actions`.
 
-    Args:
-      observations, state, actions: of a Rollout, or parts of it.
-
-    Returns:
-      log_probs, entropies and values, float32 like `actions`.
+    observations, state, actions: of a Rollout, or parts of it.
     """
     logits, values = self.selector.judge(observations, state)
     return *of_actions(logits, actions), values
@@ -449,12 +392,8 @@ class SelectingModel(nn.Module):
   def attention(self, memory, targets_in, written):
     """Where the decoder looks, averaged over layers, heads and targets.
 
-    Args:
-      targets_in: [B, T].
-      written: bool [B, T], the targets that count.
-
-    Returns:
-      float32 [B, C, L], like the memory's mask; the sum per document is 1.
+    written [B, T] is true at the targets that count. float32 [B, C, L], like
+    the memory's mask; the sum per document is 1.
     """
     shape = memory['mask'].shape
     slots = jnp.arange(math.prod(shape[1:]))

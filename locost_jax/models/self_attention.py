@@ -19,7 +19,6 @@ from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
-from locost_jax.models import attention
 from locost_jax.models import model_config
 from locost_jax.models import stack
 from locost_jax.ops import causal_attention
@@ -39,72 +38,21 @@ class T5Config(stack.T5StyleConfig):
     return length
 
 
-def relative_bias(config, stddev=None):
-  """The bidirectional bias of an encoder's attention, a module."""
-  c = config
-  return attention.RelativeBias(
-      c.num_heads,
-      c.relative_attention_num_buckets,
-      c.relative_attention_max_distance,
-      True,
-      stddev or c.d_model**-0.5,
-  )
-
-
-def by_distance(bias, queries, keys):
-  """The bias by the distance of a query behind a key, as one line.
-
-  Args:
-    bias: a bound RelativeBias.
-    queries, keys: the number of positions of each.
-
-  Returns:
-    [H, queries + keys - 1], of distances 1 - keys to queries - 1.
-  """
-  return bias.of_distance(keys - 1 - jnp.arange(queries + keys - 1)).T
-
-
 def attend(queries, keys, values, mask, bias, rate=0.0, key=None):
-  """softmax(q . k + bias) v, float32 at least inside.
-
-  Args:
-    queries: [B, Q, H, K].
-    keys: [B, S, H, K].
-    values: [B, S, H, K].
-    mask: bool, broadcast to [B, H, Q, S].
-    bias: broadcast to [B, H, Q, S].
-    rate: of dropout of the weights.
-    key: a random key; needed unless rate is 0.
-
-  Returns:
-    [B, Q, H, K].
-  """
-  precise = jnp.promote_types(queries.dtype, jnp.float32)
-  scores = (
-      jnp.einsum(
-          'bqhk,bshk->bhqs', queries, keys, preferred_element_type=precise
-      )
-      + bias
-  )
-  scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
-  weights = jax.nn.softmax(scores)
-  weights = weights * long_attention.dropout(rate, key, 0, weights)
-  return jnp.einsum('bhqs,bshk->bqhk', weights.astype(values.dtype), values)
+  """`long_attention.plain` with dropout drawn from a key, if rate is not 0."""
+  drop = lambda w: w * long_attention.dropout(rate, key, 0, w)
+  return long_attention.plain(queries, keys, values, mask, bias, drop=drop)
 
 
 def over_queries(function, queries, size, key=None):
-  """The context of all queries, computed piece by piece.
+  """The context of all queries [B, L, H, K], computed piece by piece.
 
   Args:
     function: (queries [B, size, H, K], start, key) -> context, likewise. It is
       recomputed in the backward pass if there are several pieces. The last
       piece is padded with zeros.
-    queries: [B, L, H, K].
     size: of a piece.
     key: a random key, or None; each piece gets its own.
-
-  Returns:
-    [B, L, H, K].
   """
   B, L, H, K = queries.shape
   if size >= L:
@@ -130,17 +78,23 @@ def piece_length(B, H, S):
 
 
 class SharedBias(nn.Module):
-  """mask [B, L] -> the line of `by_distance` with room for the last piece."""
+  """mask [B, L] -> the bias by the distance of a query behind a key.
+
+  [H, Q + L - 1], of distances 1 - L to Q - 1; Q is L rounded up to whole
+  pieces.
+  """
 
   config: stack.T5StyleConfig
 
   def setup(self):
-    self.relative_bias = relative_bias(self.config)
+    self.relative_bias = stack.make_relative_bias(self.config, True)
 
   def __call__(self, mask):
     B, L = mask.shape
     size = min(L, piece_length(B, self.config.num_heads, L))
-    return by_distance(self.relative_bias, -(-L // size) * size, L)
+    queries = -(-L // size) * size
+    distance = L - 1 - jnp.arange(queries + L - 1)
+    return self.relative_bias.of_distance(distance).T
 
 
 class SelfAttention(nn.Module):

@@ -31,7 +31,6 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from locost_jax.errors import check_choice
 from locost_jax.errors import InputError
 from locost_jax.models import bart
 from locost_jax.models import bart_layers
@@ -51,12 +50,6 @@ class SimCASConfig(selector_lib.SelectingConfig, bart_layers.BartConfig):
   align: str = 'shift'
   padding: str = 'release'
 
-  def __post_init__(self):
-    super().__post_init__()
-    check_choice('model.chunk', self.chunk, ('many', 'one'))
-    check_choice('model.align', self.align, ('shift', 'mean', 'none'))
-    check_choice('model.padding', self.padding, ('tokens', 'release'))
-
   @property
   def page_forms(self):
     """See `ModelConfig`."""
@@ -75,16 +68,12 @@ class EncoderLayer(bart_layers.EncoderLayer):
   """The exchange and a layer of the encoder; a step of `nn.scan`."""
 
   def __call__(self, h, mask, deterministic, in_pieces=False):
-    """One layer.
+    """One layer: h ([B, C, L, D], whether this is the first layer) -> h, None.
 
     Args:
-      h: ([B, C, L, D], whether this is the first layer).
       mask: bool [B, C, L].
       in_pieces: runs a few chunks at a time, of which the backward pass keeps h
         only, with other dropout masks. Not for initialisation.
-
-    Returns:
-      h likewise, None.
     """
     h, is_first = h
     exchanged = chunks.exchange(h, mask, self.config.align)
@@ -108,7 +97,7 @@ class EncoderLayer(bart_layers.EncoderLayer):
         'group',
         h,
         mask,
-        draws=not deterministic and bart_layers.has_dropout(self.config),
+        draws=not deterministic and self.config.has_dropout,
         size=max(1, tokenwise.piece_length(1, tokens) // L),
     )
     return h.reshape(shape)
@@ -155,22 +144,13 @@ class SimCAS(selector_lib.SelectingModel, bart.Bart):
   def chunk_states(
       self, inputs, input_mask=None, deterministic=True, seeds=None
   ):
-    """`encode` up to the choice.
-
-    Args:
-      inputs: [B, C, L] token ids, or [B, L].
-
-    Returns:
-      states [B, C, L, D], mask bool [B, C, L], seeds [B].
+    """`encode` up to the choice: states [B, C, L, D], mask, seeds [B].
 
     Raises:
       InputError: a chunk has more tokens than there are positions, C is not 1
         with chunk='one', or `sequence` does not divide C.
     """
-    if inputs.ndim == 2:
-      inputs, input_mask = jax.tree.map(
-          lambda x: x[:, None], (inputs, input_mask)
-      )
+    inputs, input_mask = jax.tree.map(stack.as_pages, (inputs, input_mask))
     if self.config.chunk == 'one' and inputs.shape[1] > 1:
       raise InputError(
           f"inputs have {inputs.shape[1]} chunks: model.chunk='one' reads one"

@@ -3,22 +3,14 @@
 LOCOST's encoder reads all tokens as one sequence; no chunk is read alone, and
 there are no marks to exchange. The decoder attends only to the selected ones of
 its states h[1], .., h[L], in reading order. The selector (`selector`) goes over
-chunks of `chunk_length` tokens, with
-
-  g_0 = mean of h over the document
-  g_c = (g_0 + sum of selected) / (1 + number of selected)
-
-Three things differ from `simcas`. Every token can be selected, the first of a
-chunk too, since it is no mark. g_0 is the mean of all tokens instead of the
-start marks. And the decoder does not read g_0: for a document that is kept
-whole (select='none', all tokens selected, or a single chunk) the result is
-LOCOST's.
+chunks of `chunk_length` tokens. Every token can be selected, the first of a
+chunk too, g_0 is the mean of all tokens, and the decoder does not read it: for
+a document that is kept whole the result is LOCOST's.
 
 Parameter paths are LOCOST's and `selector`, so a trained LOCOST is a warm start
 for all but the selector. select, selection and limit are as in `simcas`.
 
-Axes: B documents, L input length, C chunks, J tokens of a chunk, T target
-length, D d_model.
+Axes: B documents, L input length, C chunks, J tokens of a chunk, D d_model.
 """
 
 import dataclasses
@@ -91,11 +83,9 @@ class SimCASLocost(selector_lib.SelectingModel, encoder_decoder.EncoderDecoder):
     return jnp.pad(x, padding).reshape(len(x), C, J, *x.shape[2:])
 
   def attention(self, memory, targets_in, written):
-    """Where the decoder looks, see `SelectingModel`.
+    """Where the decoder looks, see `SelectingModel`: float32 [B, C, 1 + J].
 
-    Returns:
-      float32 [B, C, 1 + J] in SimCAS's layout, with 0 in place of g_0 and of
-      the start marks.
+    In SimCAS's layout, with 0 in place of g_0 and of the start marks.
     """
     mass = self.in_chunks(super().attention(memory, targets_in, written))
     return jnp.pad(mass, ((0, 0), (0, 0), (1, 0)))

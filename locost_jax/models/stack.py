@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
@@ -20,11 +21,7 @@ AUTO_BYTES = 1 << 30
 
 @dataclasses.dataclass(frozen=True)
 class T5StyleConfig(model_config.ModelConfig):
-  """The keys of every T5-style model.
-
-  A model's own config extends this one and defines keys_seen, mixer_flops and
-  mixer_bytes for its token mixer, per layer (see `encoder`).
-  """
+  """The keys of every T5-style model, whose own config describes the mixer."""
 
   d_kv: int
   tie_embeddings: bool
@@ -32,7 +29,6 @@ class T5StyleConfig(model_config.ModelConfig):
   relative_attention_max_distance: int
   layer_norm_epsilon: float
 
-  FEED_FORWARDS = ('gated-gelu', 'relu')
   # A bidirectional encoder gives each sign half of the buckets, and half of
   # those to exact distances: see `attention.relative_buckets`.
   LEAST_BUCKETS = 4
@@ -69,6 +65,11 @@ def lay_read(h):
   return mesh_lib.lay_out(h, mesh_lib.ROWS, mesh_lib.SEQUENCE)
 
 
+def as_pages(x):
+  """[B, P, L], or [B, L] as one page -> [B, P, L]."""
+  return x if x.ndim == 3 else x[:, None]
+
+
 def in_line(memory):
   """Joins the pages of arrays: [B, P, L, ...] -> [B, P L, ...]."""
   return jax.tree.map(
@@ -88,8 +89,20 @@ def make_norm(config, dtype):
 
 def make_feed_forward(config, dtype):
   """Returns a feed-forward of the T5 family."""
-  gated = config.feed_forward == 'gated-gelu'
-  return layers.FeedForward(config.d_ff, gated, config.dropout_rate, dtype)
+  return layers.FeedForward(
+      config.d_ff, config.feed_forward, config.dropout_rate, dtype
+  )
+
+
+def make_relative_bias(config, bidirectional):
+  """Returns the position bias of the T5 family's attention, a module."""
+  return attention.RelativeBias(
+      config.num_heads,
+      config.relative_attention_num_buckets,
+      config.relative_attention_max_distance,
+      bidirectional,
+      config.d_model**-0.5,
+  )
 
 
 def make_attention(config, dtype):
@@ -99,49 +112,31 @@ def make_attention(config, dtype):
   )
 
 
-def kept_bytes(config, B, L):
-  """Returns the bytes that an encoder keeps for backward with remat='none'.
-
-  Counts 32 float32 arrays [B, L, D] per layer. Measured on a CPU, each layer
-  added 34 to 35 such arrays to XLA's temporary memory, with its gradients
-  (D 768 and 256, F 2.7 D and 2 D). A layer of BART added 29, or 10 if computed
-  in pieces (D 256, F 4 D, L 1024).
-  """
-  return 32 * 4 * config.num_layers * B * L * config.d_model
-
-
 def reads_in_pieces(config, remat, B, L):
   """Whether an encoder's layers run over pieces of inputs [B, L].
 
-  Args:
-    remat: see `models.build`.
-    B: documents.
-    L: tokens of each.
+  With remat='none' the backward pass keeps about 32 float32 arrays [B, L, D] of
+  a layer. Measured on a CPU, each layer added 34 to 35 such arrays to XLA's
+  temporary memory, with its gradients (D 768 and 256, F 2.7 D and 2 D). A layer
+  of BART added 29, or 10 if computed in pieces (D 256, F 4 D, L 1024).
   """
   along = mesh_lib.SEQUENCE
   if remat == 'none' or not tokenwise.is_long(B, L, along):
     return False
-  return (
-      remat != 'auto'
-      or kept_bytes(config, *tokenwise.on_device(B, L, along)) > AUTO_BYTES
-  )
+  rows, length = tokenwise.on_device(B, L, along)
+  kept = 32 * 4 * config.num_layers * rows * length * config.d_model
+  return remat != 'auto' or kept > AUTO_BYTES
 
 
 def init_cache(config, dtype, memory, cross_cache, max_length):
-  """The caches of a decoding of at most max_length tokens.
+  """The caches of a decoding of at most max_length tokens: (shared, per_row).
 
-  Args:
-    dtype: of keys and values.
-    cross_cache: states [B, L, D] -> keys and values [layers, B, H, L, K].
-    max_length: tokens.
-
-  Returns:
-    (shared, per_row). shared belongs to the documents and is only read: the
-    mask and either 'cross', what `cross_cache` gives, or, for L >=
-    long_attention.ABSORBED, 'states' [B, L, D]. per_row changes with every step
-    and has rows as the first axis of every leaf: 'own', keys and values [B,
-    layers, H, max_length, K], which stay in the row that wrote them, and the
-    'position' [B].
+  shared belongs to the documents and is only read: the mask and either 'cross',
+  the keys and values of cross_cache(states), or, for L >=
+  long_attention.ABSORBED, 'states' [B, L, D]. per_row changes with every step
+  and has rows as the first axis of every leaf: 'own', keys and values [B,
+  layers, H, max_length, K], which stay in the row that wrote them, and the
+  'position' [B].
   """
   c, (B, L, _) = config, memory['states'].shape
   if L >= long_attention.ABSORBED:
@@ -169,3 +164,11 @@ def stacked(num_layers, remat):
       length=num_layers,
       unroll=num_layers if is_unrolled else 1,
   )
+
+
+def make_encoder_layers(layer, config, remat, *arguments):
+  """Returns an encoder's layers, layer(config, *arguments), as one module."""
+  if remat == 'full':
+    layer = nn.remat(layer, prevent_cse=False, static_argnums=(3, 4))
+  over = stacked(config.num_layers, remat)
+  return nn.scan(layer, in_axes=nn.broadcast, **over)(config, *arguments)

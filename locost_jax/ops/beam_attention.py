@@ -33,18 +33,14 @@ def is_seen(ancestors):
 
 
 def attend(queries, keys, values, seen, bias=None):
-  """Attends from one query in every row.
+  """Attends from one query in every row: [R, H, N] in the queries' dtype.
 
   Args:
     queries: [R, H, N].
-    keys: [R, H, S, N], of the slots.
-    values: [R, H, S, N].
+    keys, values: [R, H, S, N], of the slots.
     seen: bool [B, K, K, S] of `is_seen`: [b, j, k, s], whether beam k reads
       slot j at position s. If it is [1, 1, 1, S], every row reads its own slot.
     bias: broadcast to [H, 1, S], added to the scores.
-
-  Returns:
-    [R, H, N] in the queries' dtype; scores and sums are at least float32.
   """
   precise = jnp.promote_types(queries.dtype, jnp.float32)
   product = functools.partial(jnp.einsum, preferred_element_type=precise)

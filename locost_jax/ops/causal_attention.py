@@ -48,17 +48,11 @@ def in_pieces(
   The backward pass keeps the arguments, the result, m and l.
 
   Args:
-    queries: [B, T, H, K].
-    keys: [B, T, H, K].
-    values: [B, T, H, K].
+    queries, keys, values: [B, T, H, K], like the result.
     bias: [H, T], added to scores, by the distance back to the key.
     dropout_rate: of the weights. Pair n of the lower triangle, counted row by
       row, draws its factors from fold_in(key, n).
-    key: a random key; needed unless dropout_rate is 0.
     size: of a piece; None: `piece_length`.
-
-  Returns:
-    [B, T, H, K] in the dtype of queries.
   """
 
   def of_part(queries, keys, values, bias, key):

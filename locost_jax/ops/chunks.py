@@ -13,13 +13,9 @@ import jax.numpy as jnp
 
 
 def last_tokens(mask):
-  """The position of each chunk's last token.
+  """bool [..., L], true at tokens -> the last token's position, int [...].
 
-  Args:
-    mask: bool [..., L], true at tokens.
-
-  Returns:
-    int [...]; -1 for a chunk without tokens.
+  -1 for a chunk without tokens.
   """
   L = mask.shape[-1]
   last = L - 1 - jnp.argmax(jnp.flip(mask, -1), axis=-1)
@@ -32,13 +28,10 @@ def up_to_last(mask):
 
 
 def neighbours(is_chunk):
-  """The chunks before and after each one, in a ring.
+  """The chunks before and after each one, in a ring: two int [B, C].
 
-  Args:
-    is_chunk: bool [B, C], false at chunks that only pad the batch.
-
-  Returns:
-    Two int [B, C]; arbitrary where is_chunk is false.
+  Arbitrary where is_chunk, bool [B, C], is false: there chunks only pad the
+  batch.
   """
   C = is_chunk.shape[1]
   places = jnp.arange(C)
@@ -57,9 +50,6 @@ def mean(states, is_chunk):
   Args:
     states: [B, C, D].
     is_chunk: bool [B, C].
-
-  Returns:
-    [B, D], summed in float32 at least; 0 for a document without chunks.
   """
   precise = jnp.promote_types(states.dtype, jnp.float32)
   kept = jnp.where(is_chunk[..., None], states, 0).astype(precise)
@@ -68,7 +58,7 @@ def mean(states, is_chunk):
 
 
 def exchange(h, mask, align):
-  """Exchanges the states of start and end marks between chunks.
+  """Exchanges the states of start and end marks between chunks: [B, C, L, D].
 
   shift: chunk i takes the start of chunk i - 1 and the end of chunk i + 1, in a
   ring (the release). mean: every chunk takes the mean over all chunks (equation
@@ -78,9 +68,6 @@ def exchange(h, mask, align):
     h: [B, C, L, D].
     mask: bool [B, C, L], true at tokens; the last one is a chunk's end mark.
     align: 'shift', 'mean' or 'none'.
-
-  Returns:
-    [B, C, L, D].
   """
   if align == 'none':
     return h

@@ -42,15 +42,9 @@ def _expm1_jvp(primals, tangents):
 def squares(log_z, length):
   """z, z^2, z^4, ... up to the first z^s with s >= length, for `powers`.
 
-  Call it before any loop over groups of channels: inside, XLA fuses the
-  exponentials into the tables and recomputes them for every entry.
-
-  Args:
-    log_z: pair of [..., N].
-    length: at least 1.
-
-  Returns:
-    Pair of [S, ..., N].
+  log_z is a pair of [..., N], the result one of [S, ..., N]. Call it before any
+  loop over groups of channels: inside, XLA fuses the exponentials into the
+  tables and recomputes them for every entry.
   """
   steps = 2.0 ** np.arange(index(length) + 1)
   steps = jnp.asarray(steps, log_z[0].dtype).reshape(-1, *[1] * log_z[0].ndim)
@@ -58,17 +52,13 @@ def squares(log_z, length):
 
 
 def powers(of_two, length):
-  """z^0 .. z^(length-1) along a new axis.
+  """z^0 .. z^(length-1) along a new axis: pair of [..., length, N].
 
   Applies z^(2^h a + b) = z^(2^h a) z^b recursively: one product per entry, and
   errors that do not grow with the power.
 
   Args:
     of_two: pair of [S, ..., N], z^(2^i) of `squares`, for at least this length.
-    length: number of powers.
-
-  Returns:
-    Pair of [..., length, N].
   """
   bits = index(length)
   _, *shape, N = of_two[0].shape

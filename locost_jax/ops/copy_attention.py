@@ -101,12 +101,7 @@ def at_targets(queries, source, targets, piece=None):
 def of_all(queries, source, vocab_size, piece=None):
   """Returns c of every token. Not meant to be differentiated.
 
-  Args:
-    queries, source, piece: see `at_targets`.
-    vocab_size: V.
-
-  Returns:
-    [B, T, V], float32 at least; rows sum to 1.
+  [B, T, V], float32 at least, whose rows sum to 1; V is vocab_size.
   """
 
   def of_part(queries, source):
@@ -128,7 +123,9 @@ def of_all(queries, source, vocab_size, piece=None):
     sums = pieces.over(S, size, add, _Sums.of_nothing(B, T, precise))
     sums = sums.joined(mesh_lib.length_axis())
     c = pieces.over(S, size, scatter, jnp.zeros((B, vocab_size, T), precise))
-    c = _sum_over(mesh_lib.length_axis(), c)
+    along = mesh_lib.length_axis()
+    if along is not None and mesh_lib.is_on_mesh():
+      c = jax.lax.psum(c, along)
     return c.swapaxes(1, 2)
 
   return mesh_lib.on_mesh(of_part, (_WRITTEN, _READ), _WRITTEN, queries, source)
@@ -192,22 +189,7 @@ class _Sums(NamedTuple):
 
   def joined(self, along):
     """The sums over all devices along a mesh axis; None: this device's."""
-    if along is None or not mesh_lib.is_on_mesh():
-      return self
-    m = jax.lax.pmax(self.m, along)
-    own = jnp.exp(self.m - m)
-    return _Sums(
-        m,
-        _sum_over(along, self.total * own),
-        _sum_over(along, self.equal * own),
-    )
-
-
-def _sum_over(along, x):
-  """The sum over the devices along a mesh axis; x itself if that is None."""
-  if along is None or not mesh_lib.is_on_mesh():
-    return x
-  return jax.lax.psum(x, along)
+    return _Sums(*long_attention.join(along, *self))
 
 
 def _piece_length(written):

@@ -68,14 +68,38 @@ def choose(backend, dtype, T, S, dropout_rate, head_width, split=1):
   return 'pieces'
 
 
+def plain(queries, keys, values, mask=None, bias=None, *, drop=None, form='s'):
+  """softmax(q . k + bias) v with all scores at once, float32 at least inside.
+
+  Args:
+    queries: [B, T, H, K], like the result.
+    keys, values: [B, S, H, K].
+    mask: bool, broadcast to [B, H, T, S]; False is never attended to.
+    bias: broadcast to [B, H, T, S].
+    drop: weights [B, H, T, S] -> with dropout.
+    form: 's' as above; 'h': H before T and S in all arrays.
+  """
+  precise = jnp.promote_types(queries.dtype, jnp.float32)
+  q, k = ('bthk', 'bshk') if form == 's' else ('bhtk', 'bhsk')
+  scores = jnp.einsum(
+      f'{q},{k}->bhts', queries, keys, preferred_element_type=precise
+  )
+  if bias is not None:
+    scores = scores + bias
+  if mask is not None:
+    scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
+  weights = jax.nn.softmax(scores)
+  if drop is not None:
+    weights = drop(weights)
+  return jnp.einsum(f'bhts,{k}->{q}', weights.astype(values.dtype), values)
+
+
 def fused(queries, keys, values, mask, dropout_rate=0.0, key=None):
-  """Attention by cuDNN's kernel.
+  """Attention by cuDNN's kernel, as `in_pieces`; dropout_rate must be 0.
 
   It takes document lengths instead of a mask (jax#28974), so every document
   must have tokens, all of them before its padding. Other batches fall back to
   `in_pieces` at run time.
-
-  Args and result as in `in_pieces`; dropout_rate must be 0.
   """
   assert not dropout_rate and key is None, 'see `choose`'
   S = keys.shape[1]
@@ -112,17 +136,12 @@ def in_pieces(
   The backward pass keeps the arguments, the result, m and l.
 
   Args:
-    queries: [B, T, H, K].
-    keys: [B, S, H, K].
-    values: [B, S, H, K].
+    queries: [B, T, H, K], like the result.
+    keys, values: [B, S, H, K].
     mask: bool [B, S], true at keys that may be attended to.
     dropout_rate: of the weights; the mask of piece i comes from fold_in(key, i)
       and has the shape [B, H, T, piece].
-    key: a random key; needed unless dropout_rate is 0.
     piece: keys at a time; None: up to PIECE_BYTES.
-
-  Returns:
-    [B, T, H, K] in the dtype of queries.
   """
 
   def of_part(queries, keys, values, mask, key):
@@ -189,31 +208,32 @@ class Softmax(NamedTuple):
 
   def joined(self, along):
     """The softmax over all devices along a mesh axis; None: this device's."""
-    if along is None or not mesh_lib.is_on_mesh():
-      return self
-    m = jax.lax.pmax(self.m, along)
-    own = jnp.exp(self.m - m)
-    return Softmax(
-        m,
-        jax.lax.psum(self.l * own, along),
-        jax.lax.psum(self.total * own[..., None], along),
-    )
+    return Softmax(*join(along, *self))
 
   def context(self, dtype):
     """The weighted mean of the values, [B, T, H, K]."""
     return (self.total / self.l[..., None]).swapaxes(1, 2).astype(dtype)
 
 
+def join(along, m, *sums):
+  """The maximum m, and the sums of exp(score - m), of an axis's devices."""
+  if along is None or not mesh_lib.is_on_mesh():
+    return m, *sums
+  top = jax.lax.pmax(m, along)
+  own = jnp.exp(m - top)
+  return top, *(
+      jax.lax.psum(
+          x * own.reshape(own.shape + (1,) * (x.ndim - own.ndim)), along
+      )
+      for x in sums
+  )
+
+
 def of_states(queries, states, mask):
   """Attention whose keys and values are the states, for decoding.
 
-  Args:
-    queries: [B, Q, D].
-    states: [B, S, D].
-    mask: bool [B, S].
-
-  Returns:
-    [B, Q, D] in the dtype of queries.
+  queries [B, Q, D], states [B, S, D], mask bool [B, S] -> [B, Q, D] in the
+  dtype of queries.
   """
   rows = P(mesh_lib.ROWS)
   parts = P(mesh_lib.ROWS, mesh_lib.SEQUENCE)
@@ -248,17 +268,12 @@ def _of_part_of_states(queries, states, mask):
 
 
 def step_piece(backend, B, Q):
-  """Tokens whose states a decoding step reads at a time.
+  """Tokens whose states a decoding step reads at a time, for Q queries of B.
 
   On a CPU they should stay in its caches. One layer at base size on 2 cores, in
   pieces of 256, 512, 1024 and at once: one document of 256K tokens 133, 100, 94
   and 152 ms; four of 64K 112, 102, 110 and 155; eight of 5,000 18, 19, 23 and
   20. On an accelerator fewer pieces are faster.
-
-  Args:
-    backend: of JAX.
-    B: documents.
-    Q: queries per document, heads x rows.
   """
   if backend == 'cpu':
     return 1024 if B <= 4 else 512
@@ -266,12 +281,9 @@ def step_piece(backend, B, Q):
 
 
 def masked_scores(queries, keys, mask, is_new):
-  """Masked scores q . k of a piece, [B, H, T, S], for `Softmax.add`.
+  """`masked` scores q . k of a piece, [B, H, T, S], for `Softmax.add`.
 
-  Args:
-    queries: [B, T, H, K].
-    keys: [B, S, H, K].
-    mask, is_new: see `masked`.
+  queries [B, T, H, K], keys [B, S, H, K].
   """
   precise = jnp.promote_types(queries.dtype, jnp.float32)
   return masked(
@@ -284,12 +296,10 @@ def masked_scores(queries, keys, mask, is_new):
 
 
 def masked(scores, mask, is_new):
-  """Masks the scores of a piece.
+  """Masks the scores [B, H, T, S] of a piece.
 
-  Args:
-    scores: [B, H, T, S].
-    mask: bool [B, S]; where false, keys get the lowest finite score.
-    is_new: bool [S]; where false, keys (of the piece before) get -inf.
+  Keys where mask [B, S] is false get the lowest finite score; keys of the piece
+  before, where is_new [S] is false, -inf.
   """
   low = jnp.finfo(scores.dtype).min
   scores = jnp.where(mask[:, None, None, :], scores, low)

@@ -67,15 +67,10 @@ def one_sided_kernel(K0, n):
 
 
 def spectral_conv(u, spectrum, n):
-  """The first L outputs of the circular convolution of size n.
+  """The first L outputs of the circular convolution of size n >= L: [D, B, L].
 
-  Args:
-    u: [D, B, L], real, at least float32.
-    spectrum: [D, n // 2 + 1], the kernels' `rfft`.
-    n: size of the transform, >= L.
-
-  Returns:
-    [D, B, L].
+  u [D, B, L], real, at least float32; spectrum [D, n // 2 + 1], the kernels'
+  `rfft`.
   """
   return jnp.fft.irfft(jnp.fft.rfft(u, n) * spectrum[:, None], n)[
       ..., : u.shape[2]
@@ -83,17 +78,11 @@ def spectral_conv(u, spectrum, n):
 
 
 def group_size(batch, channels, n, backend=None):
-  """The number of channels that are transformed at once.
+  """The number of channels that are transformed at once, at size n.
 
   CPU: all if they fit CPU_ALL_BYTES, else 16, which is as fast as 64 and 128 at
   16K tokens. Elsewhere: as many as fit a complex work area of GROUP_BYTES
   (above 4 GB cuFFT fails, jax#9591).
-
-  Args:
-    batch: B.
-    channels: D.
-    n: size of the transform.
-    backend: None: the default one.
   """
   if (backend or mesh_lib.platform()) == 'cpu':
     small = 4 * batch * channels * n <= CPU_ALL_BYTES
@@ -108,14 +97,10 @@ def conv_in_groups(u, spectrum, n, group=None):
   group's transforms and kernels exist at a time. For gradients: `learned_conv`.
 
   Args:
-    u: [D, B, L], real; transformed in float32 at least.
+    u: [D, B, L], real, like the result; transformed in float32 at least.
     spectrum: (start, count) -> complex [count, n // 2 + 1], the spectrum of
       the kernels of these channels; start may be traced.
-    n: size of the transform, >= L.
     group: channels at a time; None: `group_size`.
-
-  Returns:
-    [D, B, L] in u's dtype.
   """
   D, B, _ = u.shape
   group = min(group or group_size(B, D, n), D)
@@ -136,15 +121,9 @@ def conv_in_groups(u, spectrum, n, group=None):
 
 
 def spectra_in_groups(spectrum, channels, group):
-  """The spectra of all channels' kernels, made group by group.
+  """The spectra of all channels' kernels, made group by group: [D, n // 2 + 1].
 
-  Args:
-    spectrum: see `conv_in_groups`.
-    channels: D.
-    group: channels at a time.
-
-  Returns:
-    Complex [D, n // 2 + 1].
+  spectrum is that of `conv_in_groups`, channels D, group channels at a time.
   """
   if group >= channels:
     return spectrum(0, channels)
@@ -161,19 +140,14 @@ def learned_conv(u, parameters, spectrum, n, group=None, keep='all'):
   """`conv_in_groups` with gradients in groups; d_u is written over d_y.
 
   Args:
-    u: [D, B, L], real.
+    u: [D, B, L], real, like the result.
     parameters: tree of float arrays, of all channels.
     spectrum: (parameters, start, count) -> as in `conv_in_groups`; holds no
       arrays.
-    n: size of the transform, >= L.
-    group: channels at a time; None: `group_size`.
     keep: what the backward pass keeps besides u and the parameters. 'spectra':
       the kernels' spectra, as many bytes as two arrays u of one document;
       'all': the transforms too, if all channels are one group; 'nothing':
       everything is recomputed.
-
-  Returns:
-    [D, B, L] in u's dtype.
   """
   D, B, _ = u.shape
   group = min(group or group_size(B, D, n), D)
@@ -239,15 +213,6 @@ def _writable(x):
   return x.astype(_precise(x)) if mesh_lib.platform() == 'cpu' else x
 
 
-def circular_conv(u, k, group=None):
-  """`learned_conv` with kernels k [D, n] in time."""
-
-  def spectrum(k, start, count):
-    return jnp.fft.rfft(jax.lax.dynamic_slice_in_dim(k, start, count))
-
-  return learned_conv(u, k, spectrum, k.shape[1], group)
-
-
 def release_size(length):
   """n of `release_kernel` for inputs of this length."""
   even = release_length(length)
@@ -266,12 +231,7 @@ def release_kernel(K0, K1):
   lags there (`release_length`). Above 8192 tokens the release has no such path,
   and the exact kernel is used.
 
-  Args:
-    K0: [D, release_length(L)].
-    K1: [D, release_length(L)].
-
-  Returns:
-    [D, release_size(L)].
+  K0 and K1 [D, release_length(L)] -> [D, release_size(L)].
   """
   even = K0.shape[1]
   n = release_size(even)
@@ -289,15 +249,8 @@ def release_length(length):
 def direct_conv(u, K0, K1):
   """Equation 3 as the O(L^2) sum, lag 0 in both kernels: the reference.
 
-  Memory L^2 D.
-
-  Args:
-    u: [D, B, L].
-    K0: [D, L], kernel of the tokens before.
-    K1: [D, L], kernel of the tokens after.
-
-  Returns:
-    [D, B, L].
+  u [D, B, L], kernels of the tokens before and after K0 and K1 [D, L] ->
+  [D, B, L]. Memory L^2 D.
   """
   L = u.shape[2]
   lag = jnp.arange(L)[:, None] - jnp.arange(L)[None, :]  # t - s

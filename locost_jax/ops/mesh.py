@@ -64,15 +64,12 @@ def on_mesh(
 ) -> Result:
   """Runs function(*arguments) on each device's own part of the arguments.
 
+  Without a mesh of several devices, or inside another `on_mesh`, the function
+  is called directly. It may use collectives over the mesh's axes.
+
   Args:
-    function: of local arrays; may use collectives over the mesh's axes.
     in_specs: a PartitionSpec, or a tree of them, for each argument.
     out_specs: of the result.
-    *arguments: trees of arrays.
-
-  Returns:
-    The result of `function`. Without a mesh of several devices, or inside
-    another `on_mesh`, `function` is called directly.
   """
   if not _is_whole():
     return function(*arguments)
@@ -143,19 +140,12 @@ def own_key(key, *axes):
 
 
 def by_page(function, *arguments):
-  """Runs function(*arguments) with pages as rows.
+  """Runs function(*arguments) with pages as rows: [B, P, ...] -> [B, P, ...].
 
   Pages are split over `sequence`, and each device works on its own pages. So
-  while `function` runs, this module reads ROWS in a spec as (*ROWS, SEQUENCE)
-  and SEQUENCE alone as None. The only page of a document is split by its length
-  instead.
-
-  Args:
-    function: trees of arrays [B P, ...] -> a tree of arrays [B P, ...].
-    *arguments: trees of arrays [B, P, ...].
-
-  Returns:
-    What `function` returns, as arrays [B, P, ...].
+  while `function` (trees [B P, ...] -> a tree [B P, ...]) runs, this module
+  reads ROWS in a spec as (*ROWS, SEQUENCE) and SEQUENCE alone as None. The only
+  page of a document is split by its length instead.
 
   Raises:
     InputError: `sequence` does not divide P.
@@ -188,24 +178,14 @@ def bind_rows(function):
 
 
 def page_parts(pages):
-  """The number of parts that the pages of a document are split into.
-
-  Raises:
-    InputError: `sequence` does not divide the pages.
-  """
+  """The number of parts that the pages of a document are split into."""
   parts = 1 if pages == 1 else axis_size(SEQUENCE)
   check_pages(pages, parts)
   return parts
 
 
 def check_pages(pages, parts, words='the {} pages of a document'):
-  """Raises an InputError unless the pages split into equal parts.
-
-  Args:
-    pages: P.
-    parts: devices along `sequence`.
-    words: what to call the pages.
-  """
+  """Raises an InputError unless P pages, `words`, split into equal parts."""
   if pages % parts:
     raise InputError(
         f'mesh.sequence={parts}: does not divide {words.format(pages)}'

@@ -59,9 +59,6 @@ def over(length, size, update, carry):
     length: of the axis.
     size: of a piece, at most `length`.
     update: (Piece, carry) -> carry of the same shapes.
-
-  Returns:
-    The last carry.
   """
 
   def run(index, carry):

@@ -51,9 +51,6 @@ def add_other_parts(y, u, log_z, w, axis):
     log_z: pair of [G, D, N].
     w: pair of [C, D, N]; direction 0 reads the tokens before, 1 those after.
     axis: name of the mesh axis that the document is split over.
-
-  Returns:
-    [D, B, l] in y's dtype.
   """
   (D, B, l), (C, _, N) = u.shape, w[0].shape
   wide = u.astype(log_z[0].dtype)

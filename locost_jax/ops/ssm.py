@@ -103,14 +103,7 @@ def discretise(log_dt, log_A_real, A_imag):
 def input_weights_zoh(log_dt, log_A_real, A_imag, B):
   """b_bar = B (exp(dt lambda) - 1) / lambda, zero-order hold: the release.
 
-  Args:
-    log_dt: [G, D].
-    log_A_real: [G, D, N].
-    A_imag: [G, D, N].
-    B: [G, D, N, 2].
-
-  Returns:
-    b_bar as a pair of [G, D, N].
+  B [G, D, N, 2], the others of `discretise` -> pair of [G, D, N].
   """
   re, im = -jnp.exp(log_A_real), A_imag
   square = re**2 + im**2
@@ -122,17 +115,13 @@ def input_weights_zoh(log_dt, log_A_real, A_imag, B):
 
 
 def kernel(log_z, w, length):
-  """K[l] = 2 Re sum_n w_n z_n^l, equation 2 term by term.
+  """K[l] = 2 Re sum_n w_n z_n^l, equation 2 term by term: [C, D, L], real.
 
   Its array of all powers takes 8 D N L bytes; models use `ssm_kernel.kernel`.
 
   Args:
     log_z: pair of [G, D, N].
     w: pair of [C, D, N], c * b_bar; C a multiple of G.
-    length: L.
-
-  Returns:
-    [C, D, L], real.
   """
   l = jnp.arange(length, dtype=log_z[0].dtype)
   powers = complex_pairs.exp(tuple(part[..., None] * l for part in log_z))
@@ -143,13 +132,8 @@ def kernel(log_z, w, length):
 def recurrence(log_z, w, u):
   """The same map token by token, equation 1: the reference of the kernel.
 
-  Args:
-    log_z: pair of [D, N].
-    w: pair of [D, N], c * b_bar.
-    u: [L, D].
-
-  Returns:
-    y [L, D], y_t = sum_(s <= t) K[t - s] u_s.
+  log_z, w = c * b_bar pairs of [D, N], u [L, D] -> y [L, D], with
+  y_t = sum_(s <= t) K[t - s] u_s.
   """
   z = complex_pairs.exp(log_z)
 
@@ -163,17 +147,15 @@ def recurrence(log_z, w, u):
 
 
 def context_range(kernel, share=0.95):
-  """The number of first lags that hold this share of sum_l |K[l]|.
+  """The number of first lags that hold this share of sum_l |K[l]|: int [...].
 
   |K[l]| is how strongly an output depends on the input l tokens away (section
-  4.1), so this is the range of a channel, the token itself included.
+  4.1), so this is the range of a channel, the token itself included: the least
+  r >= 1 with sum_(l < r) |K[l]| >= share sum_l |K[l]|.
 
   Args:
     kernel: [..., L]; lags beyond L do not count.
     share: above 0 and below 1 (at 1, rounding would decide).
-
-  Returns:
-    int [...], the least r >= 1 with sum_(l < r) |K[l]| >= share sum_l |K[l]|.
   """
   within = jnp.cumsum(jnp.abs(kernel), -1)
   return 1 + (within < share * within[..., -1:]).sum(-1)

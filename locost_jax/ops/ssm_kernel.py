@@ -51,13 +51,7 @@ def kernel(log_z, w, length):
   Blocks of tiles in which the slowest state of a channel has decayed below
   eps^1.5 are zero. The backward pass computes the tables again.
 
-  Args:
-    log_z: pair of [G, D, N].
-    w: pair of [C, D, N], C a multiple of G.
-    length: L.
-
-  Returns:
-    [C, D, L], real.
+  log_z pair of [G, D, N], w pair of [C, D, N] -> [C, D, length], real.
   """
   C, T = w[0].shape[0], tile_size(length)
   A = -(-length // T)
@@ -82,8 +76,7 @@ def table_bytes():
 def keeps_tables(log_z, C, T, A):
   """Whether the backward pass of `weighted_sums` keeps all channels' tables.
 
-  Keep them only if small (16 MiB) on any backend, because each layer keeps its
-  own copy.
+  Only if they are small on any backend: each layer keeps its own copy.
   """
   D = log_z[0].shape[1]
   return D * _channel_bytes(log_z, C, T, A) <= CPU_TABLE_BYTES
@@ -260,12 +253,7 @@ def _unless_decayed(log_z, lag, make):
 def weighted_sums(log_z, u):
   """sum_t z_n^t u_t, the transpose of `kernel`, also in two levels.
 
-  Args:
-    log_z: pair of [G, D, N].
-    u: [C, D, L], C a multiple of G.
-
-  Returns:
-    Pair of [C, D, N].
+  log_z pair of [G, D, N], u [C, D, L] -> pair of [C, D, N].
   """
   C, D, L = u.shape
   T = tile_size(L)

@@ -46,19 +46,12 @@ def on_device(batch, length, along=None):
 
 
 def method(module, name, *xs, axes=None, along=None, draws=False, size=None):
-  """Calls module.name(*xs) over pieces of the length.
+  """Calls module.name(*xs) over pieces of the length; the rest as in `apply`.
 
   Args:
     module: a bound Flax module, whose parameters exist.
     name: of a method (*xs, deterministic=True) that works token by token.
-    *xs: as in `apply`.
-    axes: likewise.
-    along: likewise.
     draws: whether it is called with deterministic=False.
-    size: as in `apply`.
-
-  Returns:
-    The method's result for the whole length.
   """
   unbound = module.clone(parent=None)
 
@@ -87,9 +80,6 @@ def apply(function, shared, xs, key=None, axes=None, along=None, size=None):
     axes: the index of axis L in each of xs and in the result; None: 1.
     along: the mesh axis that the length is split over, or None.
     size: tokens of a piece; None: `piece_length`.
-
-  Returns:
-    [..., B, L, ...].
   """
   axes = axes or (1,) * (len(xs) + 1)
   function = mesh_lib.bind_rows(function)

@@ -32,7 +32,7 @@ from locost_jax import models
 from locost_jax.data import buckets
 from locost_jax.data import text as text_lib
 from locost_jax.errors import InputError
-from locost_jax.generation import confidence
+from locost_jax.generation import generate
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import stream as stream_lib
 from locost_jax.summarizing import texts
@@ -374,7 +374,7 @@ def measure_confidence(summarizer, done):
         [[written[i]] for i in batch], (length,), settings.pad_id
     )
     start = np.full((len(batch), 1), settings.start_id, np.int32)
-    confidences[batch] = confidence.mean_log_probs(
+    confidences[batch] = generate.mean_log_probs(
         summarizer.model,
         summarizer.params,
         inputs,

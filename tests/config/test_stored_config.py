@@ -46,8 +46,8 @@ TAMPERED = [
     ('model.dropout_rate', float('nan'), 'dropout_rate=NaN: expected 0 <= d'),
     ('model.dropout_rate', 'x' * 1000, 'model.dropout_rate="xxx'),
     ('model.gating', 'yes', 'model.gating="yes": expected True or False'),
-    ('model.variant', ['release'], 'model.variant=["release"]: expected a str'),
-    ('model.feed_forward', 'x\x1b[2J', r'x\x1b[2J'),
+    ('model.variant', ['release'], 'model.variant=["release"]: expected one'),
+    ('model.feed_forward', 'x\x1b[2J', r'="x\u001b[2J": expected one of'),
     ('train', {}, 'lacks train.steps'),
     ('train.lora.alpha', '16', 'train.lora.alpha="16": expected a finite n'),
     ('decode', [1], 'decode=[1]: expected an object'),
@@ -69,8 +69,6 @@ def test_a_changed_value_is_one_line(run, key, value, words):
   with pytest.raises(InputError) as error, within():
     locost_jax.load(directory)
   line = str(error.value)
-  if words.startswith('x\\'):
-    line = line.replace('\x1b', '\\x1b')
   assert line.startswith(f'{path}: ') and words in line
   assert '\n' not in line and len(line) < len(str(path)) + 300
 

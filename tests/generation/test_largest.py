@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from locost_jax.config import decode_settings
-from locost_jax.generation import largest
+from locost_jax.generation import decode_limits
 from tests.generation import test_decode
 
 
@@ -21,7 +21,7 @@ def test_top_k_matches_jax(B, N, k, different):
   generator = np.random.default_rng(N)
   x = generator.integers(0, different, (B, N)).astype(np.float32)
   x[0, : N - k - 1] = -np.inf
-  numbers, places = jax.jit(largest.top_k, static_argnums=1)(x, k)
+  numbers, places = jax.jit(decode_limits.top_k, static_argnums=1)(x, k)
   order = np.argsort(-x, axis=1, kind='stable')[:, :k]
   np.testing.assert_array_equal(places, order)
   np.testing.assert_array_equal(numbers, np.take_along_axis(x, order, 1))
@@ -29,17 +29,17 @@ def test_top_k_matches_jax(B, N, k, different):
 
 def test_rows_of_minus_infinity():
   x = np.full((2, 700), -np.inf, np.float32)
-  numbers, places = largest.top_k(x, 4)
+  numbers, places = decode_limits.top_k(x, 4)
   assert np.isneginf(numbers).all()
   assert places.tolist() == [[0, 1, 2, 3]] * 2
 
 
 def test_equal_numbers_in_different_blocks():
   """The largest number is in the last block, after equal smaller ones."""
-  x = np.zeros((1, 10 * largest.BLOCK), np.float32)
+  x = np.zeros((1, 10 * decode_limits.BLOCK), np.float32)
   x[0, [5, 900, 1200]] = 1, 1, 2
   x[0, 1201] = 1
-  _, places = largest.top_k(x, 4)
+  _, places = decode_limits.top_k(x, 4)
   assert places.tolist() == [[1200, 5, 900, 1201]]
 
 
@@ -51,4 +51,4 @@ def test_a_beam_search_sorts_no_whole_row():
   rows = [
       int(size) for size in re.findall(r' = \(\w+\[2,(\d+)\].* sort\(', program)
   ]
-  assert rows and max(rows) <= 2 * K * largest.BLOCK < K * V
+  assert rows and max(rows) <= 2 * K * decode_limits.BLOCK < K * V

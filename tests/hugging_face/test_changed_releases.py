@@ -45,7 +45,7 @@ def refused(directory):
         ('d_state', None, 'd_state=null: expected an even integer'),
         ('dropout_rate', float('nan'), 'dropout_rate=NaN: expected 0 <= '),
         ('gating', 1, 'gating=1: expected True or False'),
-        ('feed_forward_proj', {}, 'feed_forward_proj={}: expected a string'),
+        ('feed_forward_proj', {}, 'feed_forward_proj={}: expected one of'),
         ('model_type', ['t5'], 'model_type=["t5"]: expected a string'),
         ('tie_word_embeddings', 'no', 'tie_word_embeddings="no": expected T'),
     ],

@@ -107,10 +107,6 @@ def test_damaged_files_are_named(release, refuse):
   part.pop(sorted(part)[0])
   save_file(part, first)
   refuse(release, message='lists tensors that are in no shard: ')
-  first.unlink()
-  refuse(release, message='lists model-00001-of-00002.safetensors, which is mi')
-  list_file.write_text('{"weight_map": 3}')
-  refuse(release, message='is not an index of shards')
 
 
 class Hostile:

@@ -11,7 +11,6 @@ from safetensors.numpy import save_file
 import locost_jax
 from locost_jax import models
 from locost_jax.errors import InputError
-from locost_jax.hugging_face import bart_configs
 from locost_jax.hugging_face import configs
 from tests.hugging_face.converting import GOLDEN
 
@@ -63,13 +62,13 @@ def test_keys_in_config_json():
       config
       | {'num_decoder_heads': 0, 'copy': False, 'copy_dim': 64, 'copy_ngram': 0}
   )
-  written = bart_configs.released_config(config)
+  written = configs.to_released(config)
   assert not any('simcas' in key for key in written)
-  assert bart_configs.model_config(written)['name'] == 'bart'
+  assert configs.from_released(written)['name'] == 'bart'
   changed = config | dict(align='mean', limit=64, padding='tokens')
-  written = bart_configs.released_config(changed)
+  written = configs.to_released(changed)
   assert written['simcas_limit'] == 64
-  assert bart_configs.model_config(written) == changed
+  assert configs.from_released(written) == changed
 
 
 def test_a_text_is_read_as_chunks():

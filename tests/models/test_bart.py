@@ -13,10 +13,8 @@ from safetensors import numpy as safetensors
 from locost_jax import models
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
-from locost_jax.hugging_face import bart_configs
+from locost_jax.hugging_face import configs
 from locost_jax.hugging_face import names as names_lib
-from locost_jax.models import bart_layers
-from locost_jax.models import decoder_layers
 from locost_jax.models import flops
 from locost_jax.models import parameters
 from locost_jax.models import stack
@@ -280,34 +278,6 @@ def test_cross_mass_matches_plain_weights(dtype, atol):
   np.testing.assert_allclose(got.sum(-1), 1, rtol=0, atol=1e-5)
 
 
-def test_traced_layers_match_the_decoder():
-  """The method `traced` of a layer gives the output of a plain call."""
-  model, params, apply = make()
-  memory = apply(params, documents(), method='encode')
-  layer = decoder_layers.DecoderLayer(
-      model.config, model.dtype, bart_layers.PARTS
-  )
-  own = {
-      'params': jax.tree.map(
-          lambda p: p[0], params['params']['decoder']['layers']
-      )
-  }
-  h = jnp.asarray(np.random.default_rng(0).normal(size=(2, 6, 32)), jnp.float32)
-  read = memory['states'], memory['mask']
-  causal = np.tri(6, dtype=bool)
-  segments = np.broadcast_to(np.arange(13) // 3, (2, 13))
-
-  @jax.jit
-  def run(h):
-    plain = layer.apply(own, h, *read, causal, None, True)[0]
-    given = (h, jnp.zeros((2, 6, 5))), *read, segments, causal, None, 5
-    return plain, layer.apply(own, *given, method='traced')[0]
-
-  want, (got, mass) = run(h)
-  np.testing.assert_allclose(got, want, rtol=0, atol=2e-5)
-  np.testing.assert_allclose(mass.sum(-1), 1, rtol=0, atol=1e-5)
-
-
 def test_bfloat16_is_close():
   model, params, apply = make('bfloat16')
   inputs, targets = documents(), tokens(6, 2, 6)
@@ -434,9 +404,9 @@ def test_names_and_config_round_trip():
   assert set(tensors) - set(back) == set(TABLE.copies['model.shared.weight'])
   for name, tensor in back.items():
     np.testing.assert_array_equal(tensor, tensors[name])
-  mine = bart_configs.model_config(config)
-  written = bart_configs.released_config(mine)
-  assert bart_configs.model_config(written) == mine
+  mine = configs.from_released(config)
+  written = configs.to_released(mine)
+  assert configs.from_released(written) == mine
   kept = written.keys() - {'model_type', 'architectures'}
   assert {key: config[key] for key in kept} == {
       key: written[key] for key in kept
@@ -455,16 +425,16 @@ def test_names_and_config_round_trip():
 def test_other_kinds_of_bart_are_refused(change, message):
   config = released_config()
   with pytest.raises(InputError, match=message):
-    bart_configs.model_config(config | change)
+    configs.from_released(config | change)
 
 
 def test_numbers_of_heads_of_both_stacks():
   config = released_config()
-  mine = bart_configs.model_config(config | {'decoder_attention_heads': 2})
+  mine = configs.from_released(config | {'decoder_attention_heads': 2})
   assert (mine['num_heads'], mine['num_decoder_heads']) == (4, 2)
-  written = bart_configs.released_config(mine)
+  written = configs.to_released(mine)
   assert written['decoder_attention_heads'] == 2
-  assert bart_configs.model_config(written) == mine
+  assert configs.from_released(written) == mine
 
 
 def test_progress_of_a_model_that_encodes_in_one_program():

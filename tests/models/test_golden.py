@@ -16,9 +16,9 @@ from locost_jax.config import decode_settings
 from locost_jax.generation import generate
 from locost_jax.models import attention
 from locost_jax.models import bart_layers
-from locost_jax.models import decoder
 from locost_jax.models import decoder_layers
 from locost_jax.models import encoder as encoder_lib
+from locost_jax.models import encoder_decoder
 from locost_jax.ops import complex_pairs
 from locost_jax.ops import ssm
 from locost_jax.ops import ssm_kernel
@@ -96,7 +96,10 @@ def states(folder, summarizer):
     h = apply(targets, method=read)
   else:
     layer = encoder_lib.EncoderLayer(c, model.make_mixer, model.dtype)
-    parts, h = decoder.PARTS, params['token_embedding']['embedding'][targets]
+    parts, h = (
+        encoder_decoder.PARTS,
+        params['token_embedding']['embedding'][targets],
+    )
     bias = attention.RelativeBias(
         c.num_heads,
         c.relative_attention_num_buckets,

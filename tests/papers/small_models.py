@@ -3,7 +3,7 @@
 import json
 
 from locost_jax import models
-from locost_jax.hugging_face import bart_configs
+from locost_jax.hugging_face import configs
 from locost_jax.hugging_face import export
 from locost_jax.models import parameters
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
@@ -21,5 +21,5 @@ def write(directory, name):
   params = parameters.flatten(small.drawn_params(model, 0.3))
   config = models.default_keys(name) | config
   export.Exported(config, params, 'float32').write(directory, params, 1 << 30)
-  written = bart_configs.released_config(config)
+  written = configs.to_released(config)
   (directory / 'config.json').write_text(json.dumps(written))
