@@ -44,20 +44,16 @@ from locost_jax.command_line import compiled_programs
 from locost_jax.command_line import config_files
 from locost_jax.config import schema
 from locost_jax.devices import compiling
-from locost_jax.devices import topology
 from locost_jax.errors import InputError
 from locost_jax.hosts import collective
 from locost_jax.hosts import connect
 from locost_jax.runs import dry_run
-from locost_jax.runs import dry_run_report
-from locost_jax.runs import evaluate_run
 from locost_jax.runs import final_table
 from locost_jax.runs import preflight
-from locost_jax.runs import stored_settings
+from locost_jax.runs import resume
 from locost_jax.runs import train_run
 from locost_jax.telemetry import profiling
 from locost_jax.telemetry import telemetry as telemetry_lib
-from locost_jax.workdir import find
 from locost_jax.workdir import phases as phases_lib
 
 _EVALUATE = re.compile('--?evaluate(=(true|t|yes|y|1))?', re.IGNORECASE)
@@ -103,7 +99,7 @@ def find_run(argv):
   if not evaluates and commands.find_keys(argv):
     return None
   config_files.make_importable()
-  run = stored_settings.read(workdir)
+  run = resume.read_settings(workdir)
   if run is None and evaluates:
     raise InputError(
         f'--workdir={workdir}: no config.json of a run in it; expected '
@@ -167,7 +163,7 @@ def _define_telemetry(values):
       'peak_tflops',
       None,
       'peak TFLOP/s of one device, to log the utilisation [of known devices: '
-      'see locost_jax/devices/peak_flops.py]',
+      'see locost_jax/telemetry/step_times.py]',
       lower_bound=0,
       flag_values=values,
   )
@@ -204,19 +200,13 @@ def run_once(values, config, overrides, workdir):
     (the module whose `format_text` and `format_json` format the report, dict of
     their arguments).
   """
-  if find.seeds(workdir) and not values.dry_run:
-    if not values.evaluate:
-      raise InputError(
-          f'{workdir} has the runs of several seeds: give one of them, such as '
-          f'--workdir={next(iter(find.seeds(workdir).values()))}, or another '
-          'directory'
-      )
-    workdir = find.best_seed(workdir)
   phases = phases_lib.make_phases(config, overrides, workdir)
   whole_split = 'eval.examples' not in overrides
   if values.dry_run:
-    devices = topology.devices(values.topology) if values.topology else None
-    return dry_run_report, dry_run.dry_run(phases, workdir, devices)
+    devices = (
+        dry_run.topology_devices(values.topology) if values.topology else None
+    )
+    return dry_run, dry_run.dry_run(phases, workdir, devices)
   if values.preflight:
     lines = sys.stdout if values.format == 'text' else sys.stderr
     expected = dict(hosts=values.expect_hosts, devices=values.expect_devices)
@@ -224,7 +214,7 @@ def run_once(values, config, overrides, workdir):
         phases, workdir, expected, values.preflight, lines
     )
   if values.evaluate:
-    return final_table, evaluate_run.evaluate_run(
+    return final_table, train_run.evaluate_run(
         phases, workdir, whole_split, values.by_length
     )
   return final_table, train(values, config, phases, workdir)

@@ -2,11 +2,14 @@
 
 The config must be the one that the run was started with, except for keys that
 change no result (`_FREE`). A key that one of the two configs lacks, because it
-is newer or older than the run, has its default.
+is newer or older than the run, has its default. Commands without --config use
+the config of the run.
 """
 
 import json
 import re
+
+from ml_collections import ConfigDict
 
 from locost_jax import models
 from locost_jax.data import corpus
@@ -230,3 +233,41 @@ def _show(value):
     value = int(value)
   text = json.dumps(value)
   return text if len(text) <= 60 else text[:57] + '...'
+
+
+def read_settings(workdir):
+  """Returns (config, its path) of the run in WORKDIR; None if it has no run.
+
+  `configs` must be importable (`config_files`).
+
+  Args:
+    workdir: WORKDIR; need not exist.
+
+  Raises:
+    InputError: config.json is damaged.
+  """
+  stored = phases_lib.read_config(workdir)
+  if stored is None or 'optim' not in stored:  # converted weights have none
+    return None
+  return make_config(stored), f'{workdir}/{phases_lib.CONFIG_FILE}'
+
+
+def make_config(stored):
+  """Returns a run's config as it was given, except for model.vocab_size."""
+  models.check_choice('model.name', stored['model']['name'], models.MODELS)
+  stored = dict(stored)
+  shares = stored.pop(phases_lib.SHARES, {})
+  config = ConfigDict(_with_tuples(fill_defaults(stored)))
+  with config.optim.ignore_type():
+    for key in optim.STEP_KEYS:
+      config.optim[key] = shares.get(f'optim.{key}', config.optim[key])
+  return config
+
+
+def _with_tuples(value):
+  """Returns nested dicts with tuples, as in config files, for JSON's lists."""
+  if isinstance(value, dict):
+    return {key: _with_tuples(item) for key, item in value.items()}
+  if isinstance(value, list):
+    return tuple(map(_with_tuples, value))
+  return value

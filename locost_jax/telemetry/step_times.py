@@ -3,16 +3,60 @@
 The devices run one step while the host prepares the next, so the host's clock
 alone does not show how long a step takes. Time for other work (compiling,
 evaluating, saving) counts only while a step still runs; waiting for data counts
-only while no step runs.
+only while no step runs. Utilisation is relative to the peak FLOP/s of the
+devices, from their makers' data sheets.
 """
 
 import collections
+from concurrent import futures
 import contextlib
-import queue
-import threading
+import re
 from typing import NamedTuple
 
 import jax
+
+# Regex of jax.Device.device_kind -> TFLOP/s of one device, as JAX counts them,
+# for dense matrix products in bfloat16 (float16 on devices without it) with sums
+# in float32; the first match decides. A chip of
+# TPU v2, v3 or 7x is two devices, one per core, with half its FLOP/s each.
+TFLOPS = (
+    (r'GB[23]00', 2500.0),
+    (r'B[23]00', 2250.0),
+    (r'H200|H100.*(HBM3|SXM)', 989.0),
+    (r'H100.*NVL', 835.0),
+    (r'H100.*PCIe', 756.0),
+    (r'A100\b|A800\b', 312.0),
+    (r'L40S', 362.0),
+    (r'L4$', 121.0),
+    (r'A10G', 70.0),
+    (r'A10$', 125.0),
+    (r'RTX 4090', 165.0),
+    (r'RTX 3090', 71.0),
+    (r'V100\b', 125.0),
+    (r'T4$', 65.0),
+    (r'TPU7x', 1153.5),
+    (r'TPU v6 lite|TPU v6e', 918.0),
+    (r'TPU v5 lite|TPU v5e', 197.0),
+    (r'TPU v5', 459.0),
+    (r'TPU v4 lite', 138.0),
+    (r'TPU v4', 275.0),
+    (r'TPU v3', 61.5),
+    (r'TPU v2', 22.5),
+)
+
+
+def peak_flops(kind):
+  """Returns the peak FLOP/s of one device; None if not in the table (any CPU).
+
+  A float32 run on an A100 reaches at most 1/16 of it, or 1/2 with TF32.
+
+  Args:
+    kind: jax.Device.device_kind, 'NVIDIA H100 80GB HBM3' or 'TPU v4'.
+  """
+  for pattern, tflops in TFLOPS:
+    if re.search(pattern, kind):
+      return tflops * 1e12
+  return None
 
 
 class _Mark(NamedTuple):
@@ -36,7 +80,8 @@ class StepTimes:
       clock: function that returns seconds, like time.monotonic.
       start_step: the step that the run resumes from.
     """
-    self._clock, self._watch = clock, _Watch(clock)
+    self._clock = clock
+    self._watch = futures.ThreadPoolExecutor(1)  # its thread starts when used
     self._excluded = self._waited = 0.0
     self._marks = collections.deque([_Mark(clock(), start_step)], maxlen=64)
 
@@ -61,7 +106,7 @@ class StepTimes:
     Args:
       running: output arrays of that step, or None.
     """
-    start, done = self._clock(), self._watch.when(running)
+    start, done = self._clock(), self._watch_for(running)
     try:
       yield
     finally:
@@ -70,7 +115,7 @@ class StepTimes:
   @contextlib.contextmanager
   def waiting(self, running):
     """Context in which the host waits for data; `running` as in `excluded`."""
-    start, done = self._clock(), self._watch.when(running)
+    start, done = self._clock(), self._watch_for(running)
     yield
     self._waited += self._idle(start, done)
 
@@ -78,11 +123,23 @@ class StepTimes:
     """Returns the seconds since `start` in which no step ran.
 
     Args:
-      done: list from `_Watch.when`, or None.
+      done: the result of `_watch_for`.
     """
     now = self._clock()
-    since = start if done is None else done[0] if done else now
+    since = start if done is None else done.result() if done.done() else now
     return max(now - max(start, since), 0.0)
+
+  def _watch_for(self, arrays):
+    """Returns a future of the time at which a step's output is ready, or None."""
+
+    def wait():
+      try:
+        jax.block_until_ready(arrays)
+      except Exception:  # pylint: disable=broad-exception-caught
+        pass  # the reader of the arrays gets the same error
+      return self._clock()
+
+    return None if arrays is None else self._watch.submit(wait)
 
   def _span(self):
     """Returns the first mark, the last mark and the seconds between them."""
@@ -124,51 +181,8 @@ class StepTimes:
     return row
 
   def end(self):
-    """Ends the thread that watches the steps."""
-    self._watch.end()
-
-
-class _Watch:
-  """Records when steps finish, in a thread that starts when first needed.
-
-  The main thread cannot do this, because it waits for data or compiles.
-  """
-
-  def __init__(self, clock):
-    self._clock, self._queue, self._thread = clock, None, None
-
-  def when(self, arrays):
-    """Returns a list that gets the time at which the arrays are ready.
-
-    Args:
-      arrays: output of a step; None: the result is None.
-    """
-    if arrays is None:
-      return None
-    if self._queue is None:
-      self._queue = queue.SimpleQueue()
-      self._thread = threading.Thread(target=self._run, daemon=True)
-      self._thread.start()
-    done = []
-    self._queue.put((arrays, done))
-    return done
-
-  def end(self):
-    """Ends the thread.
+    """Ends the thread that watches the steps.
 
     If a thread frees arrays while Python exits, the process aborts.
     """
-    if self._queue is not None:
-      self._queue.put((None, None))
-      self._thread.join(5)  # with a limit, because the devices may hang
-
-  def _run(self):
-    while True:
-      arrays, done = self._queue.get()
-      if done is None:
-        return
-      try:
-        jax.block_until_ready(arrays)
-      except Exception:  # pylint: disable=broad-exception-caught
-        pass  # the reader of the arrays gets the same error
-      done.append(self._clock())
+    self._watch.shutdown()

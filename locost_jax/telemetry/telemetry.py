@@ -25,7 +25,8 @@ Over the last 64 steps at most, without compiling, evaluating and saving:
   train/step_seconds        seconds per step, including waiting for data
   train/data_wait           share of that time in which the devices had no data
   train/mfu                 utilisation: train/flops per second and device,
-                            over the device's peak (`peak_flops`, --peak_tflops)
+                            over the device's peak (`step_times.peak_flops`,
+                            --peak_tflops)
 
 Others:
 
@@ -50,10 +51,8 @@ from locost_jax.command_line.progress import duration
 from locost_jax.command_line.progress import Line
 from locost_jax.devices import compiling
 from locost_jax.devices import memory
-from locost_jax.devices import peak_flops
 from locost_jax.telemetry import metrics_log
-from locost_jax.telemetry import weights_and_biases
-from locost_jax.telemetry.step_times import StepTimes
+from locost_jax.telemetry import step_times
 
 # The line shows the time spent waiting for data above this share.
 MIN_DATA_WAIT = 0.05
@@ -76,7 +75,7 @@ class Options(NamedTuple):
   """Options that do not change a run's result.
 
   wandb: a W&B project; '': none.
-  peak_tflops: peak TFLOP/s of one device; None: from `peak_flops`.
+  peak_tflops: peak TFLOP/s of one device; None: from `step_times.peak_flops`.
   profile: number of steps to trace.
   labels: {prefix: {name: text}}, see `MetricsLog`.
   """
@@ -87,66 +86,72 @@ class Options(NamedTuple):
   labels: dict = {}
 
 
-class Telemetry:
-  """Writes metrics and shows progress, on the first host only.
+class Start(NamedTuple):
+  """Where a run begins or resumes.
 
-  On a terminal, progress is one line that is overwritten; elsewhere a line is
-  printed every `seconds`.
+  step: lines after it are removed.
+  is_evaluated: False if this step still has to be evaluated.
+  logged: steps before it that earlier lines count; None: all.
+  devices: number of devices that a step runs on.
   """
+
+  step: int = 0
+  is_evaluated: bool = True
+  logged: int | None = None
+  devices: int = 1
+
+
+class Telemetry:
+  """Writes metrics and shows progress, on the first host only."""
 
   def __init__(
       self,
       workdir,
       steps,
-      start_step=0,
-      stream=None,
-      seconds=30.0,
-      clock=time.monotonic,
-      is_evaluated=True,
+      start=Start(),
       options=Options(),
-      devices=1,
-      logged=None,
+      line=None,
+      clock=time.monotonic,
   ):
     """Opens WORKDIR/metrics.jsonl and WORKDIR/tensorboard for appending.
 
     Args:
       workdir: directory of the run; created if missing.
-      start_step: the step that the run resumes from; later lines are removed.
-      stream: where progress goes; None: stderr.
-      seconds: between lines if the stream is not a terminal.
-      clock: function that returns seconds, like time.monotonic.
-      is_evaluated: False if start_step still has to be evaluated.
-      devices: number of devices that a step runs on.
-      logged: steps before start_step that earlier lines count; None: all.
+      line: a progress.Line; None: on stderr.
 
     Raises:
       InputError: W&B is requested and refuses.
     """
     self._quiet = jax.process_index() != 0
-    self._line = Line(stream, seconds, clock, at_once=True)
-    self._step_times = StepTimes(clock, start_step)
-    self._steps, self._step = steps, start_step
+    self._line = line or Line(at_once=True)
+    self._step_times = step_times.StepTimes(clock, start.step)
+    self._steps, self._step = steps, start.step
     self._loss, self._activity = math.nan, ''
     if self._quiet:
       return
-    peak = peak_flops.lookup(jax.devices()[0].device_kind)
+    peak = step_times.peak_flops(jax.devices()[0].device_kind)
     if options.peak_tflops:
       peak = options.peak_tflops * 1e12
-    self._peak = peak and peak * devices
+    self._peak = peak and peak * start.devices
     workdir = Path(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
     # W&B takes seconds, which must not count as a step's.
     with self._step_times.excluded(None):
       tracker = None
       if options.wandb:
-        tracker = weights_and_biases.Tracker(options.wandb, workdir, self.note)
+        tracker = metrics_log.Tracker(options.wandb, workdir, self.note)
     self._total_tokens = metrics_log.read_total_tokens(
         workdir / 'metrics.jsonl',
-        start_step,
-        start_step if logged is None else logged,
+        start.step,
+        start.step if start.logged is None else start.logged,
     )
     self._metrics = metrics_log.MetricsLog(
-        workdir, start_step, is_evaluated, tracker, self.note, options.labels
+        workdir,
+        start.step,
+        start.is_evaluated,
+        tracker,
+        self.note,
+        options.labels,
     )
 
   def log(self, step, metrics):
@@ -159,16 +164,15 @@ class Telemetry:
     if not self._quiet:
       self._metrics.sync()
 
-  def progress(self, step, loss, tokens, samples=0, flops=0.0):
+  def progress(self, step, metrics):
     """Counts and shows a finished step.
 
     Args:
-      loss: of this step, in nats per token.
-      tokens: input and target tokens of this step, without padding.
-      flops: floating-point operations of this step; 0: unknown.
+      metrics: of this step, from `train_step`: loss, tokens, samples, flops.
     """
-    self._step_times.add(step, tokens, samples, flops)
-    self._step, self._loss = step, float(loss)
+    counts = (metrics.get(key, 0) for key in ('tokens', 'samples', 'flops'))
+    self._step_times.add(step, *counts)
+    self._step, self._loss = step, float(metrics['loss'])
     self._show(now=step >= self._steps)
 
   @contextlib.contextmanager

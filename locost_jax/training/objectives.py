@@ -73,9 +73,7 @@ def likelihood(config, model, shapes):
       model=model,
       optimizer=optimizer,
       schedule=optim.make_schedule(rules, config.train.steps),
-      config=rules,
-      accumulate=config.train.accumulate,
-      merge=functools.partial(lora.merge, alpha=config.train.lora.alpha),
+      config=config,
   )
   return Objective(init, step)
 

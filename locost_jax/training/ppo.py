@@ -28,27 +28,10 @@ import jax.numpy as jnp
 
 from locost_jax.config import schema
 from locost_jax.errors import check_choice
-from locost_jax.training import losses as losses_lib
 
 SKIP = ('release', 'paper')
 TRACES = ('position', 'mean', 'none')
 BASELINES = ('critic', 'mean')
-
-
-def likelihood(logits, targets, written, scale=1e4):
-  """Returns scale times the geometric mean of the targets' probabilities.
-
-  Args:
-    logits: [B, T, V].
-    targets: int [B, T].
-    written: bool [B, T], true for the summary's tokens and its end mark.
-    scale: xi.
-
-  Returns:
-    R [B], float32 at least; `scale` for a row without targets.
-  """
-  log_p = losses_lib.log_likelihoods(logits, targets)
-  return scale * jnp.exp(mean(log_p, written))
 
 
 def rewards(

@@ -75,8 +75,6 @@ def train_step(
     optimizer,
     schedule,
     config,
-    accumulate=1,
-    merge=lambda params: params,
 ):
   """One update of the parameters. Pure; `train.make_programs` compiles it.
 
@@ -89,24 +87,24 @@ def train_step(
       decoder_target_tokens int [B, T], decoder_loss_weights float [B, T]; also
       SEEDS, uint32 [B], for a model that samples which tokens it reads.
     schedule: from `optim.make_schedule`, to log the rate.
-    config: config.optim, for groups, label_smoothing and z_loss.
-    merge: state.params -> the model's parameters: `lora.merge`.
+    config: the run's config, for optim, train.accumulate and train.lora.
 
   Returns:
     The next TrainState, and a dict of scalars. Each is logged as train/NAME,
     except `culprit` (see `_gradient_metrics`).
   """
   rng = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
-  trained, frozen = optim.split(state.params, config.groups)
+  rules, settings = lora.optim_config(config), config.train
+  trained, frozen = optim.split(state.params, rules.groups)
 
   def sums_of(trained, batch, rng):
-    params = merge(optim.combine(trained, frozen))
+    params = lora.merge(optim.combine(trained, frozen), settings.lora.alpha)
     return token_sums(
-        params, batch, model, rng, config.label_smoothing, config.z_loss
+        params, batch, model, rng, rules.label_smoothing, rules.z_loss
     )
 
   (loss, accuracy), gradients = loss_and_gradients(
-      sums_of, trained, batch, rng, accumulate
+      sums_of, trained, batch, rng, settings.accumulate
   )
   squares = jnp.stack([jnp.sum(g**2) for g in jax.tree.leaves(gradients)])
   grad_norm = jnp.sqrt(jnp.sum(squares))
@@ -121,7 +119,7 @@ def train_step(
       'grad_norm': grad_norm,
       'learning_rate': schedule(state.step),
       'nonfinite': nonfinite,
-      **_gradient_metrics(gradients, squares, state.params, config.groups),
+      **_gradient_metrics(gradients, squares, state.params, rules.groups),
       **_batch_metrics(batch, model),
   }
   state = TrainState(

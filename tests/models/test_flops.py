@@ -8,11 +8,11 @@ import pytest
 
 from configs import default
 from locost_jax import models
-from locost_jax.devices import peak_flops
 from locost_jax.models import flops
 from locost_jax.ops import long_conv
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.ops import ssm_kernel
+from locost_jax.telemetry import step_times
 from locost_jax.training import step as step_lib
 
 # Large enough that layers, kernels and convolutions use no loops (XLA counts a
@@ -165,11 +165,11 @@ def test_the_copy_head(monkeypatch):
     ],
 )
 def test_the_peak_of_a_device_by_its_name(kind, tflops):
-  assert peak_flops.lookup(kind) == tflops * 1e12
+  assert step_times.peak_flops(kind) == tflops * 1e12
 
 
 @pytest.mark.parametrize(
     'kind', ['cpu', 'NVIDIA RTX A1000', 'TPU', 'NVIDIA H20']
 )
 def test_no_peak_is_guessed(kind):
-  assert peak_flops.lookup(kind) is None
+  assert step_times.peak_flops(kind) is None

@@ -6,9 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from locost_jax.training import ppo
 from tests import learned_selection as task
 from tests.models import small
+from tests.training import test_ppo
 
 
 def test_documents_match_a_plain_loop():
@@ -51,7 +51,7 @@ def test_measurements_match_a_plain_loop():
     apply = jax.jit(task.build(select).apply)
     logits = apply({'params': params}, inputs, before)
     written = np.ones(before.shape, bool)
-    rewards = ppo.likelihood(
+    rewards = test_ppo.likelihood(
         logits, batch['decoder_target_tokens'], written, 1.0
     )
     assert measured[key] == pytest.approx(float(np.mean(rewards)), rel=1e-4)

@@ -13,9 +13,9 @@ from locost_jax.evaluation import evaluate
 from locost_jax.generation import generate
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
-from locost_jax.runs import counted_flops
 from locost_jax.runs import dry_run
 from locost_jax.workdir import phases as phases_lib
+from tests import counted_flops
 from tests import tiny_run
 from tests.runs import test_main
 
