@@ -121,9 +121,8 @@ def _define_other_actions(values):
   flags.DEFINE_bool(
       'dry_run',
       False,
-      'do not train: check everything, compile the train step and the decoding '
-      'of evaluations, and print sizes, FLOPs, memory, and whether the run '
-      'fits',
+      'do not train: check everything, compile the train step, and print '
+      'sizes, FLOPs, memory, and whether the step fits',
       flag_values=values,
   )
   flags.DEFINE_string(
@@ -192,9 +191,6 @@ def main(values, arguments):
 
 def run_once(values, config, overrides, workdir):
   """Trains one run, or does what other flags ask for.
-
-  Args:
-    overrides: {key: value} of the command line.
 
   Returns:
     (the module whose `format_text` and `format_json` format the report, dict of

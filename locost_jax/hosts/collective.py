@@ -28,22 +28,14 @@ def log(text):
 
 
 def raise_together(problem):
-  """Raises an InputError on every host if one of them has a problem.
-
-  Args:
-    problem: this host's error message, or None.
-  """
+  """Raises an InputError on every host if one of them has a problem."""
   problem = next(filter(None, gather_rows([problem])), None)
   if problem:
     raise InputError(problem)
 
 
 def gather_rows(rows):
-  """Returns the rows of all hosts in one list, the same on every host.
-
-  Args:
-    rows: this host's list of values that JSON can represent.
-  """
+  """Returns the rows of all hosts in one list, the same on every host."""
   if jax.process_count() == 1:
     return rows
   data = np.frombuffer(json.dumps(rows).encode(), np.uint8)

@@ -77,9 +77,6 @@ def connect(values, seconds=TIMEOUT):
 
   The process ends with one line if a host does not appear.
 
-  Args:
-    seconds: how long to wait for them.
-
   Raises:
     InputError: a flag is missing or wrong, or the hosts' versions differ.
   """
@@ -133,9 +130,6 @@ def check_versions():
 
 def find_host_config(values, environment, seconds=TIMEOUT):
   """Returns this process's HostConfig; host 0 of 1 if it is alone.
-
-  Args:
-    seconds: how long to wait for the cluster's answer.
 
   Raises:
     InputError: a flag is missing or wrong, or the cluster does not answer.

@@ -100,9 +100,6 @@ class Signals:
   def start_sum(self, mesh):
     """Starts the sum of all processes' flags; every process must call it.
 
-    Args:
-      mesh: the run's mesh, of all devices of all processes.
-
     Returns:
       The sum, for `check`; None with one process.
     """
@@ -118,11 +115,7 @@ class Signals:
     )
 
   def check(self, flags):
-    """Raises Interrupted, once, if any process had received a signal.
-
-    Args:
-      flags: the sum that `start_sum` returned.
-    """
+    """Raises Interrupted, once, if any process had received a signal."""
     if flags is None or self._agreed or not int(jax.device_get(flags)):
       return
     self._agreed = True

@@ -48,7 +48,7 @@ class Setup:
     """Makes the mesh.
 
     Args:
-      devices: from `topology.devices`; None: those of this process.
+      devices: from `dry_run.topology_devices`; None: those of this process.
 
     Raises:
       InputError: config.mesh does not fit the devices.
@@ -174,9 +174,6 @@ class Setup:
   def evaluate(self, params, step):
     """Evaluates on the validation split and keeps the predictions.
 
-    Args:
-      params: the model's parameters, on the mesh.
-
     Returns:
       {'eval/TASK/NAME': number}.
     """
@@ -239,11 +236,7 @@ class Setup:
     self.__dict__.pop('shapes', None)  # cached with another vocab_size
 
   def open_caches(self, directory, splits, allow_other_caches=False):
-    """Opens the records of some splits, tokenising what is missing.
-
-    Args:
-      directory: of the caches, unless config.data.cache_dir is set.
-    """
+    """Opens the records of some splits, tokenising what is missing."""
     for split in splits:
       self.caches[split] = cache_lib.open_cache(
           self.config,

@@ -73,11 +73,7 @@ def check_all(setups, workdir):
 
 
 def check_keys(setup, first):
-  """Raises an InputError for invalid values of the config.
-
-  Args:
-    first: the Setup of the first phase.
-  """
+  """Raises an InputError for invalid values of the config."""
   config, mesh = setup.config, setup.mesh
   train.check(config, mesh)
   optim.make_schedule(config.optim, config.train.steps)
@@ -236,9 +232,6 @@ def _find_home(init_from):
   """Returns the directory of the vocabulary of train.init_from.
 
   A model on the Hugging Face Hub is downloaded unless it is cached.
-
-  Raises:
-    InputError: there is no model.
   """
   try:
     init_from = hub.find_directory(init_from)

@@ -49,10 +49,6 @@ _FIRST = 3  # smaller token ids are special tokens
 def import_release(source, target):
   """Converts a Hugging Face directory to a WORKDIR.
 
-  Args:
-    source: the Hugging Face directory.
-    target: the new WORKDIR, a Path.
-
   Returns:
     The report.
   """
@@ -114,11 +110,6 @@ def _read_released(released, abstract):
 
 def export_run(home, step_directory, stored, target, dtype, max_shard_size):
   """Converts a run's checkpoint to a Hugging Face directory.
-
-  Args:
-    target: the new directory, a Path.
-    dtype: of the exported tensors.
-    max_shard_size: the largest size of a file of tensors, in bytes.
 
   Returns:
     The report.
@@ -182,12 +173,7 @@ def _as_json(content):
 
 
 def copy_tokenizer(home, target):
-  """Copies a tokenizer's files; returns their names.
-
-  Args:
-    home: the directory of a run or a release.
-    target: a Path; made if missing.
-  """
+  """Copies a tokenizer's files; returns their names."""
   inner = Path(home) / 'vocabulary'
   source = inner if inner.is_dir() else Path(home)
   names = [name for name in hub.TOKENIZER_FILES if (source / name).is_file()]
@@ -199,9 +185,6 @@ def copy_tokenizer(home, target):
 
 def describe_tokenizer(directory, vocabulary):
   """Writes tokenizer_config.json, which gives transformers the class.
-
-  Args:
-    directory: a Path; an existing tokenizer_config.json is kept.
 
   Returns:
     Lines for the report.
@@ -235,9 +218,6 @@ def new_directory(target):
   """Yields a temporary directory, renamed to `target` at the end.
 
   It is removed after an exception.
-
-  Args:
-    target: a Path that does not exist; its parent does.
 
   Raises:
     InputError: the directory cannot be written.
@@ -283,11 +263,6 @@ def check_verifiable(name):
 
 def verify(run, release, dtype='float32'):
   """Compares the logits of a run with those that transformers computes.
-
-  Args:
-    run: a WORKDIR or a checkpoint in it.
-    release: the Hugging Face directory of the same weights.
-    dtype: of the release's weights.
 
   Returns:
     A dict: tokens compared, difference (the largest of two logits), largest

@@ -1,11 +1,10 @@
 """Estimates a run's memory and arithmetic before it starts: `main --dry_run`.
 
-Compiles the train step and the generation program of evaluations for the
-largest batches of the config, on the run's mesh, from shapes alone: nothing is
-computed and no parameter is allocated. The memory is what XLA reports for the
-programs, per device; it does not include what JAX, the data pipeline and the
-allocator need. For devices that are not present (`topology`), the compiler
-reports when the programs do not fit.
+Compiles the train step for the largest batch of the config, on the run's mesh,
+from shapes alone: nothing is computed and no parameter is allocated. The memory
+is what XLA reports for the program, per device; it does not include what JAX,
+the data pipeline and the allocator need. For devices that are not present
+(`topology_devices`), the compiler reports when the step does not fit.
 """
 
 import importlib.util
@@ -18,23 +17,17 @@ from jax.experimental import topologies
 import jax.numpy as jnp
 
 from locost_jax.command_line import tables
-from locost_jax.config import decode_settings
 from locost_jax.data import order
 from locost_jax.data import pages as pages_lib
 from locost_jax.devices import memory
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
-from locost_jax.evaluation import evaluate
-from locost_jax.evaluation import metric_table
-from locost_jax.generation import generate
 from locost_jax.hosts import collective
 from locost_jax.models import flops
-from locost_jax.models import lora
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
 from locost_jax.runs import checks
 from locost_jax.runs import train_run
-from locost_jax.training import optim
 from locost_jax.training import train
 
 INSTALL = "pip install 'locost_jax[tpu-aot]'"
@@ -70,19 +63,16 @@ def dry_run(phases, workdir, devices=None):
 
 
 def measure_phase(setup, devices=None):
-  """Compiles a phase's programs.
-
-  Args:
-    setup: an assemble.Setup, vocab_size filled in.
+  """Compiles a phase's train step.
 
   Returns:
-    dict: name, task, steps, parameters; the results of `compile_programs`;
+    dict: name, task, steps, parameters; the results of `compile_step`;
     available (free bytes of a device, None if unknown) and fits.
   """
   collective.log(f'{setup.name or "the step"}: compiling')
-  found = compile_programs(setup)
+  found = compile_step(setup)
   available = None if devices is not None else available_bytes()
-  total = peak_bytes(found)
+  total = found['memory'] and found['memory']['total']
   return dict(
       name=setup.name,
       task=setup.task,
@@ -94,11 +84,8 @@ def measure_phase(setup, devices=None):
   )
 
 
-def compile_programs(setup):
-  """Compiles the train step and the generation program of evaluations.
-
-  Args:
-    setup: an assemble.Setup, vocab_size filled in.
+def compile_step(setup):
+  """Compiles the train step.
 
   Returns:
     A dict with these keys; memory is in bytes per device.
@@ -106,13 +93,10 @@ def compile_programs(setup):
       mesh: {axis: size}.
       device: kind of device.
       flops: of a step, on all devices together.
-      memory: of a step: state (parameters and optimiser), arguments, temporary,
-        output, reused (the part of the output in place of arguments), total.
-        None if the compiler refuses the step.
-      evaluating: documents, input_tokens, tokens, temporary, total (including
-        the state). None if evaluations generate nothing, or if refused.
-      refused: the compiler's message that a program needs too much memory, or
-        None.
+      memory: state (parameters and optimiser), arguments, temporary, output,
+        reused (the part of the output in place of arguments), total. None if the
+        compiler refuses the step.
+      refused: the compiler's message that it needs too much memory, or None.
   """
   config, mesh = setup.config, setup.mesh
   documents, *read, T = largest_batch(config)
@@ -147,13 +131,10 @@ def compile_programs(setup):
         device=mesh.devices.flat[0].device_kind,
         flops=flops.of_step(setup.model, (documents, *read), (documents, T)),
         memory=None,
-        evaluating=None,
         refused=None,
     )
     try:
       results['memory'] = account(step.lower().compile(), bytes_of(state))
-      if metric_table.of_summaries(config.eval.metrics):
-        results['evaluating'] = _compile_generation(setup, read, state)
     except jax.errors.JaxRuntimeError as error:
       if 'RESOURCE_EXHAUSTED' not in str(error):
         raise
@@ -161,68 +142,6 @@ def compile_programs(setup):
           str(error).partition('RESOURCE_EXHAUSTED: ')[2].split('\n')[0]
       )
   return results
-
-
-def _compile_generation(setup, read, state):
-  """Returns `evaluating` of `compile_programs`, with a state in memory."""
-  config, mesh = setup.config, setup.mesh
-  settings = evaluate.settings_of(config)
-  rows, seeds = config.eval.batch_size, None
-  if decode_settings.method_of(settings) == 'sample':
-    seeds = _array(mesh, (rows,), dtype=jnp.uint32)
-  params, kernels = lora.without(state.params), ()
-  if config.train.lora.rank:  # merged kernels exist next to the state's
-    kernels = ((config.train.lora.paths, 0.0),)
-  shared, _ = optim.split(params, kernels)
-  inputs = _array(mesh, (rows, *read), 'encoder_input_tokens')
-  programs = [
-      account(program, bytes_of(state))
-      for program in _generation_programs(
-          setup.model, params, inputs, settings, seeds
-      )
-  ]
-  taken = max(programs, key=lambda taken: taken['total'])
-  temporary = taken['temporary']
-  if len(programs) > 1:  # include the encoder memory passed between them
-    temporary = taken['total'] - bytes_of(params)
-  return dict(
-      documents=rows,
-      input_tokens=math.prod(read),
-      tokens=settings.max_length,
-      temporary=temporary,
-      total=taken['total'] + taken['state'] - bytes_of(shared),
-  )
-
-
-def _generation_programs(model, params, inputs, settings, seeds):
-  """Yields the compiled programs of `generate.generate`.
-
-  A model that compacts its encoder memory has two, to read and to write. The
-  compacted size is not known in advance, so the second takes the whole memory.
-  Compacting itself needs less than reading, whose temporary arrays are freed by
-  then.
-
-  Args:
-    params, inputs, seeds: shapes on the mesh; seeds may be None.
-  """
-  if not model.config.is_compacted:
-    write = generate.read_and_write.trace(
-        model, params, inputs, None, settings, seeds
-    )
-    yield write.lower().compile()
-    return
-  traced = generate.read.trace(model, params, inputs, None)
-  read = traced.lower().compile()
-  yield read
-  memory = jax.tree.map(
-      lambda x, sharding: jax.ShapeDtypeStruct(
-          x.shape, x.dtype, sharding=sharding
-      ),
-      traced.out_info,
-      read.output_shardings,
-  )
-  write = generate.write.trace(model, params, memory, settings, seeds)
-  yield write.lower().compile()
 
 
 def _array(mesh, shape, key='', dtype=jnp.int32):
@@ -233,7 +152,7 @@ def _array(mesh, shape, key='', dtype=jnp.int32):
 
 
 def account(compiled, state):
-  """Returns a program's memory as XLA reports it; see `compile_programs`."""
+  """Returns a program's memory as XLA reports it; see `compile_step`."""
   sizes = compiled.memory_analysis()
   taken = dict(
       state=state,
@@ -326,19 +245,6 @@ def format_text(phases):
   return '\n\n'.join('\n'.join(_lines(phase)) for phase in phases)
 
 
-def peak_bytes(programs):
-  """Returns the bytes of the larger program; None if one is refused.
-
-  Args:
-    programs: dict with memory, evaluating and refused, from
-      `dry_run.compile_programs`.
-  """
-  if programs['refused']:
-    return None
-  evaluating = programs['evaluating'] or {}
-  return max(programs['memory']['total'], evaluating.get('total', 0))
-
-
 def _lines(phase):
   """Yields the lines of a phase, from `measure_phase`."""
   batch, mesh, memory_of_step = phase['batch'], phase['mesh'], phase['memory']
@@ -365,27 +271,25 @@ def _lines(phase):
   )
   yield '  memory of a device'
   yield from tables.align(
-      list(_memory(memory_of_step, phase['evaluating'], phase['available'])),
+      list(_memory(memory_of_step, phase['available'])),
       left=(0, 2),
       least=(15, 9, 0),
   )
   if phase['refused']:
-    yield f'  the compiler refuses {"to evaluate" if memory_of_step else "the step"}:'
-    yield f'    {phase["refused"]}'
+    yield f'  the compiler refuses the step:\n    {phase["refused"]}'
   if not phase['fits']:
     yield (
-        '  IT DOES NOT FIT: try train.remat=full, a larger train.accumulate, a '
-        'smaller\n  eval.batch_size, shorter inputs, a smaller model, '
-        'optim.name=adafactor, or more\n  devices'
+        '  IT DOES NOT FIT: try train.remat=full, a larger train.accumulate,\n'
+        '  shorter inputs, a smaller model, optim.name=adafactor, or more devices'
     )
   elif phase['available'] is not None:
-    share = peak_bytes(phase) / phase['available']
+    share = memory_of_step['total'] / phase['available']
     yield f'  it fits: {share:.0%} of what is available'
   else:
     yield '  the compiler takes it; the free memory is unknown'
 
 
-def _memory(step, evaluating, available):
+def _memory(step, available):
   """Yields the rows of the table of memory."""
   show = memory.format_bytes
   if step:
@@ -399,13 +303,5 @@ def _memory(step, evaluating, available):
         ('total', ''),
     ):
       yield [f'    {key}', show(step[key]), text]
-  if evaluating:
-    yield [
-        '    evaluating',
-        show(evaluating['total']),
-        f'{show(evaluating["temporary"])} of it to write '
-        f'{evaluating["documents"]} documents, {evaluating["input_tokens"]} -> '
-        f'{evaluating["tokens"]} tokens',
-    ]
   if available is not None:
     yield ['    available', show(available), '']

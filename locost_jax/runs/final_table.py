@@ -1,8 +1,7 @@
 """The report at the end of a run: each phase's best checkpoint and baselines.
 
 For the task of the last phase: the model before training, the best checkpoint
-of each phase, and baselines that need no model. With config.eval.baselines also
-a table of losses for each earlier task. The report is plain text for a terminal
+of each phase, and baselines that need no model. The report is plain text for a terminal
 of 80 columns, with examples and the next command, or one JSON object.
 """
 
@@ -14,22 +13,20 @@ from typing import Any, NamedTuple
 
 import jax
 
+from locost_jax.command_line import tables as tables_lib
 from locost_jax.command_line import versions
 from locost_jax.data import mixture
 from locost_jax.devices import compiling
 from locost_jax.devices import sharding
-from locost_jax.errors import visible
 from locost_jax.evaluation import baselines
 from locost_jax.evaluation import content
 from locost_jax.evaluation import evaluate
 from locost_jax.evaluation import generated_batches
 from locost_jax.evaluation import metric_table
 from locost_jax.evaluation import predictions
-from locost_jax.evaluation.metrics import protocols
 from locost_jax.hosts import collective
 from locost_jax.models import lora
 from locost_jax.models import parameters
-from locost_jax.telemetry import metrics_log
 from locost_jax.training import step as step_lib
 from locost_jax.training import warm_start
 from locost_jax.workdir import checkpoint
@@ -95,7 +92,6 @@ def measure_run(setups, workdir, split, by_length=False):
 
   Args:
     setups: assemble.Setups of the phases, caches open; all have checkpoints.
-    by_length: whether to score documents by their length, too.
 
   Returns:
     dict of the arguments of `final_table.format_text`: tables, examples,
@@ -105,13 +101,10 @@ def measure_run(setups, workdir, split, by_length=False):
   tables, groups, examples, initial = [], [], [], None
   if last.config.eval.baselines:
     initial = initial_params(setups[0])
-    tables = _tables_of_losses(setups, split, initial)
   shown = setups if last.config.eval.baselines else [last]
   for task, cache in last.eval_caches(split).items():
     records = _Split(last, task, split, cache)
-    table, rows = _measure_task(
-        records, shown, initial, last.config.eval.metrics
-    )
+    table, rows = _measure_task(records, shown, initial)
     tables.append(table)
     if by_length and rows:
       groups.append(_table_by_length(table, rows, last.config.eval))
@@ -138,31 +131,10 @@ def _table_by_length(table, rows, settings):
   )
 
 
-def _tables_of_losses(setups, split, initial):
-  """Returns a table of losses for each task of the earlier phases."""
-  tables, seen = [], {setups[-1].task}
-  for setup in setups:
-    if setup.task in seen:
-      continue
-    seen.add(setup.task)
-    shown = [other for other in setups if other.task == setup.task]
-    for task, cache in setup.eval_caches(split).items():
-      records = _Split(shown[-1], task, split, cache)
-      tables.append(_measure_task(records, shown, initial, ('loss',))[0])
-  return tables
-
-
-def _measure_task(records, setups, initial, metrics):
-  """Measures the best checkpoints of some phases on one task.
-
-  Args:
-    setups: Setups of the phases to measure.
-    initial: the untrained model's parameters, on the mesh; None: not measured.
-
-  Returns:
-    (Table, rows of predictions of the last of these phases).
-  """
+def _measure_task(records, setups, initial):
+  """Measures the best checkpoints of some phases on one task."""
   setup, config = records.setup, records.setup.config
+  metrics = config.eval.metrics
   total = len(records.cache)
   documents = min(config.eval.examples or total, total)
   selection = predictions.selection_of(setup.config.model)
@@ -180,7 +152,6 @@ def _measure_task(records, setups, initial, metrics):
   for phase in setups:
     found, params = _best_params(phase, setup.mesh)
     step = found['step']
-    _warn_of_signatures(records, phase, signatures)
     measured, rows = _measure_checkpoint(
         records, phase, step, params, measure, metrics
     )
@@ -208,15 +179,7 @@ def _measure_task(records, setups, initial, metrics):
 
 
 def _measure_checkpoint(records, phase, step, params, measure, metrics):
-  """Measures a checkpoint; continues an interrupted measurement.
-
-  Args:
-    phase: the Setup of the checkpoint's phase.
-    measure: `evaluate.measure` without parameters, batches and metrics.
-
-  Returns:
-    The result of `evaluate.measure`.
-  """
+  """Measures a checkpoint; continues an interrupted measurement."""
   if not metric_table.of_summaries(metrics):
     return measure(params, records.batches(), metrics=metrics)
   setup, host = records.setup, jax.process_index()
@@ -232,31 +195,8 @@ def _measure_checkpoint(records, phase, step, params, measure, metrics):
   return results
 
 
-def _warn_of_signatures(records, setup, signatures):
-  """Warns if a phase's own evaluations were computed in another way.
-
-  Args:
-    setup: the phase's Setup.
-    signatures: {metric: signature} of the current numbers.
-  """
-  for name, text in signatures.items():
-    key = f'eval/{records.task}/signature/{name}'
-    for other in metrics_log.read_texts(setup.directory / 'metrics.jsonl', key):
-      if protocols.method(other) != protocols.method(text):
-        collective.log(
-            f'warning: {setup.directory / "metrics.jsonl"} has evaluations '
-            f'with the signature {visible(other)}, but the table has {text}: '
-            'do not compare these numbers, nor checkpoints chosen by both'
-        )
-
-
 def dependencies(setup, phases, split):
-  """Returns everything that the summaries of a split depend on, for JSON.
-
-  Args:
-    setup: the Setup of records, model and decoding.
-    phases: Setups whose best checkpoints are measured.
-  """
+  """Returns everything that the summaries of a split depend on, for JSON."""
   config, limit = phases_lib.to_dict(setup.config), setup.config.eval.examples
   return dict(
       checkpoints=[
@@ -279,26 +219,19 @@ def dependencies(setup, phases, split):
 
 @checkpoint.choose_again
 def identity(setup):
-  """Returns the identity of a phase's best checkpoint.
-
-  Returns:
-    dict of step and sha256, a hash of its parameters' files: nothing is read.
-  """
+  """Returns step and sha256 (of its files) of a phase's best checkpoint."""
   path = checkpoint.find(setup.directory)
   return dict(step=int(path.name), sha256=manifest.identify(path, 'params/'))
 
 
 @checkpoint.choose_again
 def _best_params(setup, mesh):
-  """Reads a phase's best checkpoint.
-
-  Returns:
-    (dict of step and sha256, a hash of the weights; parameters on the mesh).
-  """
+  """Returns (step and sha256 of its weights, parameters) of a phase's best."""
   path = checkpoint.find(setup.directory)
   params = checkpoint.load_params(path)
   found = dict(step=int(path.name), sha256=parameters.fingerprint(params))
-  return found, put(lora.merge(params, setup.config.train.lora.alpha), mesh)
+  params = lora.merge(params, setup.config.train.lora.alpha)
+  return found, jax.device_put(params, sharding.param_shardings(mesh, params))
 
 
 def _baseline_rows(records, measure, params, metrics):
@@ -366,11 +299,6 @@ def initial_params(setup):
     return warm_start.put(params, given)
 
 
-def put(params, mesh):
-  """Puts parameters on the mesh, with their shardings."""
-  return jax.device_put(params, sharding.param_shardings(mesh, params))
-
-
 def _choose_examples(rows, records):
   """Chooses examples of different lengths; the rows are sorted by length."""
   count = min(EXAMPLES, len(rows))
@@ -394,13 +322,7 @@ def _choose_examples(rows, records):
 
 
 def format_text(tables, examples, workdir, step=None, by_length=()):
-  """Returns the whole report as text.
-
-  Args:
-    workdir: the run's WORKDIR, for the next command.
-    step: the checkpoint's step of the examples; None: not printed.
-    by_length: list of Table, with a row for each group of lengths.
-  """
+  """Returns the whole report as text."""
   parts = []
   for shown in tables, by_length:
     columns = columns_of(shown)
@@ -426,43 +348,35 @@ def columns_of(tables):
 
 def format_table(table, columns):
   """Returns a table as text, with the baselines below a dashed line."""
-  width = WIDTH - sum(map(_cell, columns))  # of the column of names
+  least = [max(_NUMBER, len(column.title)) for column in columns]
+  width = WIDTH - sum(least) - len(least)  # of the column of names
   count = count_documents(table.documents, table.total)
-  title = f'{table.task}, {table.split}, {count}'
-  if table.selection:
-    title += f', {table.selection}'
-  head = title if len(title) <= width else ''
-  lines = [] if head else [title]
-  titles = ''.join(column.title.rjust(_cell(column)) for column in columns)
-  lines.append(head.ljust(width) + titles)
-  lines.append('─' * WIDTH)
-  rows = [row for row in table.rows if not row.is_baseline]
-  plain = [row for row in table.rows if row.is_baseline]
-  lines += [_format_row(row, columns, width) for row in rows]
-  if plain:
-    lines.append('┄' * WIDTH)
-    lines += [_format_row(row, columns, width) for row in plain]
-  lines += table.signatures.values()
-  return '\n'.join(lines)
-
-
-def _cell(column):
-  """Returns a column's width in characters, including the space before it."""
-  return 1 + max(_NUMBER, len(column.title))
+  title = ', '.join(
+      filter(None, [table.task, table.split, count, table.selection])
+  )
+  head = title if len(title) < width else ''
+  rows = sorted(table.rows, key=lambda row: row.is_baseline)
+  cells = [[head, *(column.title for column in columns)]]
+  cells += [
+      [
+          _clip(row.name, width - 1),
+          *(_format_number(row.metrics.get(x.key), x.digits) for x in columns),
+      ]
+      for row in rows
+  ]
+  lines = tables_lib.align(cells, least=[width - 1, *least], gap=' ')
+  results = sum(not row.is_baseline for row in rows)
+  if results < len(rows):
+    lines.insert(1 + results, '┄' * WIDTH)
+  lines.insert(1, '─' * WIDTH)
+  before = [] if head else [title]
+  return '\n'.join([*before, *lines, *table.signatures.values()])
 
 
 def count_documents(documents, total=0):
   """Returns '382 documents', or '500 of 6,440 documents' for a part of a split."""
   of = f' of {total:,}' if total > documents else ''
   return f'{documents:,}{of} documents'
-
-
-def _format_row(row, columns, width):
-  cells = ''
-  for column in columns:
-    value = row.metrics.get(column.key)
-    cells += _format_number(value, column.digits).rjust(_cell(column))
-  return (_clip(row.name, width - 1).ljust(width) + cells).rstrip()
 
 
 def _format_number(value, digits):

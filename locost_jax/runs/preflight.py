@@ -34,8 +34,6 @@ def run(phases, workdir, expected, seconds, file):
 
   Args:
     expected: {'hosts', 'devices': number, or None for any}.
-    seconds: time limit of each answer.
-    file: where the first host writes the result of each check.
 
   Returns:
     dict of the results, for JSON.
@@ -134,7 +132,6 @@ def write_and_read(workdir, seconds):
 
   Args:
     workdir: WORKDIR; made if missing, and removed again in this case.
-    seconds: time limit of each answer.
 
   Returns:
     The free bytes on WORKDIR's disk.

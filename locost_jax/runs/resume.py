@@ -129,9 +129,6 @@ def check_steps(setup, stored):
   """Raises an InputError if another train.steps changes a rate already used.
 
   The cooldown ends at train.steps, so these may change until it begins.
-
-  Args:
-    setup: an assemble.Setup, its schedule resolved.
   """
   cooldown, before = setup.config.optim.cooldown_steps, stored['train']['steps']
   now = setup.config.train.steps
@@ -167,10 +164,6 @@ def list_differences(stored, config, keys='.*', free=_FREE):
   """Returns {key: (old, new)} of the keys that differ but must not.
 
   A missing key has its default; model.vocab_size 0 means the vocabulary's size.
-
-  Args:
-    keys: regex of the dotted keys to compare.
-    free: regex of the dotted keys that may differ.
   """
   defaults = default_values(config.model.name)
   old, new = (
@@ -196,11 +189,7 @@ def fill_defaults(stored):
 
 
 def default_values(model):
-  """Returns the defaults of all keys of a run, as nested dicts.
-
-  Args:
-    model: model.name, which selects the model's keys.
-  """
+  """Returns the defaults of all keys of a run, as nested dicts."""
   from configs import default  # loading the config made it importable
 
   defaults = phases_lib.to_dict(default.get_config())
@@ -239,9 +228,6 @@ def read_settings(workdir):
   """Returns (config, its path) of the run in WORKDIR; None if it has no run.
 
   `configs` must be importable (`config_files`).
-
-  Args:
-    workdir: WORKDIR; need not exist.
 
   Raises:
     InputError: config.json is damaged.

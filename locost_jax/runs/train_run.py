@@ -29,9 +29,6 @@ from locost_jax.workdir import phases as phases_lib
 def train_run(config, phases, workdir, options, when_read=lambda: None):
   """Runs or continues all phases.
 
-  Args:
-    when_read: called after all data is read and before anything is computed.
-
   Returns:
     The final table's contents, see `final_table.measure_run`.
 
@@ -114,7 +111,6 @@ def evaluate_run(phases, workdir, whole_split=False, by_length=False):
   Args:
     whole_split: whether to measure all documents and ignore
       config.eval.examples, which is meant for evaluations during training.
-    by_length: whether to score documents by their length, too.
 
   Returns:
     The final table's contents, see `final_table.measure_run`.
@@ -225,10 +221,6 @@ def removing_on_input_error(workdir, is_new):
 
   WORKDIR is kept if it has a token cache, which may have taken hours to make,
   or if another run has written to it.
-
-  Args:
-    workdir: WORKDIR, locked by this run.
-    is_new: whether it did not exist before the lock.
   """
   names = {path.name for path in workdir.glob('*')}
   is_new = is_new and names <= {phases_lib.LOCK_FILE}

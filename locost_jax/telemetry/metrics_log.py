@@ -40,9 +40,7 @@ class MetricsLog:
     """Opens WORKDIR/metrics.jsonl and WORKDIR/tensorboard for appending.
 
     Args:
-      start_step: the step that the run resumes from; later lines are removed.
       is_evaluated: whether start_step has been evaluated, see `truncate`.
-      tracker: Tracker, or None.
       labels: {prefix: {name: text}}: texts added to every line of metrics.jsonl
         that has a number whose name begins with the prefix.
     """
@@ -119,7 +117,6 @@ class Events(files.Appended):
     """Creates DIRECTORY/events.out.tfevents.TIME.HOST.
 
     Args:
-      directory: created if missing.
       purge_step: TensorBoard hides an earlier process's events from this step
         on.
     """
@@ -160,7 +157,6 @@ def read_total_tokens(path, step, logged):
 
   Args:
     path: of metrics.jsonl; may not exist.
-    step: the step that the run resumes from.
     logged: steps that the lines count; the next line will count the others.
   """
   tokens = None if logged else 0
@@ -170,24 +166,12 @@ def read_total_tokens(path, step, logged):
   return tokens
 
 
-def read_texts(path, key):
-  """Returns the distinct texts of a key in a run, in order of appearance.
-
-  Args:
-    path: of metrics.jsonl; may not exist.
-    key: 'eval/arxiv/signature/rouge' for example.
-  """
-  found = [row.get(key) for _, row in _read_lines(path)]
-  return list(dict.fromkeys(text for text in found if isinstance(text, str)))
-
-
 def truncate(path, step, is_evaluated=True):
   """Removes the lines after a step, and an incomplete last line.
 
   The file is replaced atomically.
 
   Args:
-    path: of metrics.jsonl; may not exist.
     step: the last step whose lines stay.
     is_evaluated: if False, only the training line of `step` itself stays.
   """
@@ -231,10 +215,6 @@ class Tracker:
 
   def __init__(self, project, workdir, note):
     """Starts a W&B run, or continues the one of WORKDIR.
-
-    Args:
-      project: a W&B project.
-      workdir: WORKDIR, with the run's config.json if it has one.
 
     Raises:
       InputError: wandb is not installed or refuses.

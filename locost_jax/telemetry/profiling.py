@@ -24,14 +24,10 @@ def trace_steps(step_function, directory, steps, telemetry):
   Args:
     step_function: (state, batch) -> (state, metrics), compiled per shape of
       the batch.
-    directory: where traces go; created if missing.
-    steps: how many steps to trace; 0: none.
-    telemetry: the run's Telemetry; it prints where the trace is, and its rates
-      leave out the time for writing it.
 
   Yields:
-    The function to call instead of `step_function`; with 0 steps, and on hosts
-    other than the first, `step_function` itself.
+    The function to call instead; with 0 steps, and on hosts other than the
+    first, `step_function` itself.
   """
   if not steps or jax.process_index():
     yield step_function

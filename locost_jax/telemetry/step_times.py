@@ -74,12 +74,7 @@ class StepTimes:
   """Rates over the last 64 steps, or fewer at the start."""
 
   def __init__(self, clock, start_step):
-    """Starts to measure.
-
-    Args:
-      clock: function that returns seconds, like time.monotonic.
-      start_step: the step that the run resumes from.
-    """
+    """Starts to measure."""
     self._clock = clock
     self._watch = futures.ThreadPoolExecutor(1)  # its thread starts when used
     self._excluded = self._waited = 0.0
@@ -120,11 +115,7 @@ class StepTimes:
     self._waited += self._idle(start, done)
 
   def _idle(self, start, done):
-    """Returns the seconds since `start` in which no step ran.
-
-    Args:
-      done: the result of `_watch_for`.
-    """
+    """Returns the seconds since `start` in which no step ran."""
     now = self._clock()
     since = start if done is None else done.result() if done.done() else now
     return max(now - max(start, since), 0.0)
@@ -162,11 +153,7 @@ class StepTimes:
     return seconds / max(last.step - first.step, 1)
 
   def rates(self, peak):
-    """Returns the known rates: name -> number.
-
-    Args:
-      peak: peak FLOP/s of all devices together, or None.
-    """
+    """Returns the known rates: name -> number."""
     first, last, seconds = self._span()
     if not seconds:
       return {}

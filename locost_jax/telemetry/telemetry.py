@@ -115,10 +115,6 @@ class Telemetry:
   ):
     """Opens WORKDIR/metrics.jsonl and WORKDIR/tensorboard for appending.
 
-    Args:
-      workdir: directory of the run; created if missing.
-      line: a progress.Line; None: on stderr.
-
     Raises:
       InputError: W&B is requested and refuses.
     """
@@ -165,11 +161,7 @@ class Telemetry:
       self._metrics.sync()
 
   def progress(self, step, metrics):
-    """Counts and shows a finished step.
-
-    Args:
-      metrics: of this step, from `train_step`: loss, tokens, samples, flops.
-    """
+    """Counts and shows a finished step."""
     counts = (metrics.get(key, 0) for key in ('tokens', 'samples', 'flops'))
     self._step_times.add(step, *counts)
     self._step, self._loss = step, float(metrics['loss'])
@@ -202,11 +194,7 @@ class Telemetry:
 
   @contextlib.contextmanager
   def compiling(self, what, running=None):
-    """Context for a step that compiles; a long compilation is reported.
-
-    Args:
-      what: the step's shape, see `compiling.describe`.
-    """
+    """Context for a step that compiles; a long compilation is reported."""
     with (
         self.activity(f'compiling for {what}', running) as is_shown,
         compiling.describe(what, is_shown),
@@ -230,11 +218,7 @@ class Telemetry:
       self._show(now=True)
 
   def _show(self, now=False):
-    """Shows 'step 12/99  ━━╌╌╌╌╌  loss 3.210  1,234 tokens/s  1:02 left'.
-
-    Returns:
-      Whether it was shown: not if a line was a moment ago and `now` is False.
-    """
+    """Shows 'step 12/99  ━━╌╌╌╌╌  loss 3.210  1,234 tokens/s  1:02 left'."""
     if self._quiet:
       return False
     step, steps, times = self._step, self._steps, self._step_times
@@ -260,9 +244,6 @@ class Telemetry:
 
   def machine_metrics(self, tokens):
     """Returns the rates, totals and memory so far.
-
-    Args:
-      tokens: tokens of the steps since the last line.
 
     Returns:
       name -> number; the module's docstring explains the names.

@@ -124,17 +124,7 @@ def simcas(config, model, shapes):
 
 
 def _after_turn(state, metrics, turned, turns, is_due):
-  """Merges the results of a turn into a step's state and metrics.
-
-  Args:
-    state, metrics: results of the likelihood's step.
-    turned: a selector_turn.Turned.
-    turns: number of turns before this step.
-    is_due: whether this step had a turn.
-
-  Returns:
-    (state, metrics).
-  """
+  """Merges the results of a turn into a step's state and metrics."""
   turns += (is_due & turned.is_finite).astype(jnp.int32)
   # Count a non-finite step once, whether its update or its turn failed.
   nonfinite = jnp.where(turned.is_finite, metrics['nonfinite'], 1)
@@ -166,9 +156,6 @@ def sampling_seeds(batch, key, model):
 
   A seed depends on the document's tokens and the step, not on the document's
   position in the batch.
-
-  Args:
-    key: the step's key.
 
   Returns:
     uint32 [B].

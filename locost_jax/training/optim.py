@@ -155,7 +155,6 @@ def make_optimizer(config, steps, params):
   stays right when steps are skipped: `update` needs `step=`, an int scalar.
 
   Args:
-    steps: config.train.steps.
     params: the parameters or their shapes; only paths are read.
 
   Returns:
@@ -205,7 +204,6 @@ def split(params, groups):
 
   Args:
     params: nested dict of parameters or shapes.
-    groups: see `group_factors`; a factor of 0 freezes.
   """
   factors = group_factors(groups, params)
   return (

@@ -74,7 +74,6 @@ def advantages(
     values: [B, C, J], the critic's values during the rollout.
     tokens: bool [B, C, J]; a chunk without tokens is skipped.
     gamma: discount per chunk.
-    decay: lambda.
     trace: which advantage of the next chunk is propagated: the one at the same
       'position', their 'mean', or 'none'.
 
@@ -144,7 +143,6 @@ def losses(new, old, tokens, clip=0.2, entropy=0.1):
       advantages are normalised here.
     tokens: bool [..., n], false for padding.
     clip: largest distance of ratios from 1, and of values from the old ones.
-    entropy: the entropy's factor.
 
   Returns:
     Losses of arrays [...]; 0 for a minibatch without tokens.

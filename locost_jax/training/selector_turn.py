@@ -110,11 +110,6 @@ class SelectorTurn:
   def take(self, params, opt_state, last, batch, rng):
     """Takes a turn.
 
-    Args:
-      opt_state: from `init` or the previous turn.
-      last: metrics of the previous turn.
-      batch: see `step.train_step`, with step.SEEDS.
-
     Returns:
       Turned.
     """
@@ -220,8 +215,6 @@ def collect(params, batch, rng, *, model, settings):
   """Lets the selector select, and computes its rewards.
 
   Args:
-    batch: see `step.train_step`, with step.SEEDS.
-    rng: key of dropout.
     model: a SimCAS, or a model with its `rollout` and `attention`.
 
   Returns:
@@ -262,7 +255,6 @@ def credit(rollout, reward, attention, settings):
   """Splits each summary's reward over the actions.
 
   Args:
-    rollout: a `selector.Rollout`.
     reward: R [B].
     attention: [B, C, J + 1], from `SimCAS.attention`.
 
@@ -339,10 +331,6 @@ def learn(trained, opt_state, collected, rng, *, judge, update, settings):
   """Takes the epochs of a turn.
 
   Args:
-    trained: the selector's parameters.
-    opt_state: the optimiser state of `trained`.
-    collected: an `Experience`.
-    rng: key of the minibatches' order.
     judge: (trained, observations, state, actions) -> the result of
       `SimCAS.judge`.
     update: (gradients, opt_state, trained) -> (updates, opt_state).
@@ -412,7 +400,6 @@ def mean_losses(trained, some, judge, settings):
   """Returns PPO's losses of a minibatch, averaged over its documents.
 
   Args:
-    trained: the selector's parameters.
     some: an `Experience` of arrays [B, n, ...], state [B, D].
 
   Returns:

@@ -82,12 +82,9 @@ def train_step(
   parameters have neither gradients nor optimiser state.
 
   Args:
-    state: TrainState.
     batch: encoder_input_tokens int [B, L], decoder_input_tokens and
       decoder_target_tokens int [B, T], decoder_loss_weights float [B, T]; also
       SEEDS, uint32 [B], for a model that samples which tokens it reads.
-    schedule: from `optim.make_schedule`, to log the rate.
-    config: the run's config, for optim, train.accumulate and train.lora.
 
   Returns:
     The next TrainState, and a dict of scalars. Each is logged as train/NAME,
@@ -176,9 +173,6 @@ def guarded_update(state, trained, gradients, is_finite, optimizer):
   """Updates the parameters, or changes nothing if is_finite is False.
 
   Args:
-    state: TrainState.
-    trained: the trained part of its parameters.
-    gradients: like `trained`.
     is_finite: scalar bool, whether loss and gradient norm are finite.
 
   Returns:
@@ -243,11 +237,7 @@ def eval_step(params, batch, *, model):
 
 
 def token_sums(params, batch, model, rng=None, label_smoothing=0.0, z_loss=0.0):
-  """Returns loss, hits and weight summed over the target tokens of a batch.
-
-  Args:
-    rng: key of dropout; None: no dropout.
-  """
+  """Returns loss, hits and weight summed over the target tokens of a batch."""
   inputs = batch['encoder_input_tokens']
   sampling = {'seeds': batch[SEEDS]} if SEEDS in batch else {}
   states, source = model.apply(
@@ -274,9 +264,6 @@ def token_sums(params, batch, model, rng=None, label_smoothing=0.0, z_loss=0.0):
 
 def heads(model, params, source):
   """Returns a model's functions for `losses.of_states`.
-
-  Args:
-    source: from the model's `states`.
 
   Returns:
     head and copied, see `losses.of_states`.

@@ -158,11 +158,7 @@ class Programs(NamedTuple):
 
 
 def make_programs(config, model, mesh):
-  """Returns the Programs of a run; nothing is computed or compiled yet.
-
-  Args:
-    mesh: from `sharding.make_mesh`; must be the context's mesh.
-  """
+  """Returns the Programs of a run; nothing is computed or compiled yet."""
   key = jax.eval_shape(lambda: jax.random.key(config.train.seed))
   shapes = jax.eval_shape(
       functools.partial(step_lib.init_params, model=model), key
@@ -291,12 +287,7 @@ class Loop:
       return next(batches)
 
   def _take_step(self, step, batch, shapes):
-    """Starts a step on the devices; its numbers are collected later.
-
-    Args:
-      step: its number, from 1.
-      shapes: set of batch shapes seen so far; a new shape needs compiling.
-    """
+    """Starts a step on the devices; its numbers are collected later."""
     read = batch['encoder_input_tokens'].shape
     written = batch['decoder_target_tokens'].shape
     compiling = contextlib.nullcontext()

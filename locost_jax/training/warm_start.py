@@ -95,7 +95,6 @@ def put(params, given):
   """Replaces parameters by those of another model.
 
   Args:
-    params: nested dict of arrays on the mesh.
     given: {path: array} from `load`; emptied, so that memory holds no third
       copy. A smaller array fills the first rows and columns.
 
@@ -114,12 +113,7 @@ def put(params, given):
 
 
 def takes_vocabulary(rows, target):
-  """Whether an array with one row per token is copied from the source.
-
-  Args:
-    rows: config.train.init_map.
-    target: the paths of the run's parameters.
-  """
+  """Whether an array with one row per token is copied from the source."""
   return any(
       path in target and _by_rows(rows, path) != '' for path, _ in VOCABULARY
   )

@@ -95,10 +95,7 @@ class Checkpointer:
     """Copies the state off the devices and writes it in the background.
 
     Args:
-      step: the number of steps done.
       state: a NamedTuple of pytrees with a field `params`.
-      metrics: the metrics of this step, name -> number, or None.
-      loop: the loop's state, a dict for JSON, or None.
 
     Returns:
       None, or a message that the disk had no room for this step or the previous
@@ -179,9 +176,6 @@ class Checkpointer:
   def measure(self, step, metrics):
     """Adds metrics to a step that was saved without them.
 
-    Args:
-      step: a saved step.
-
     Returns:
       None, or a message that the disk had no room.
     """
@@ -217,10 +211,6 @@ class Checkpointer:
 
   def restore(self, step, abstract_state):
     """Restores the state of a step with the given shardings.
-
-    Args:
-      step: a saved step.
-      abstract_state: the state as jax.ShapeDtypeStructs with shardings.
 
     Raises:
       InputError: the saved paths, shapes or dtypes differ. (Orbax would cast to

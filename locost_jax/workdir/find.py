@@ -60,11 +60,7 @@ def find_run(directory):
 
 
 def load_run_params(directory, config):
-  """Loads a checkpoint's model parameters as numpy arrays, adapters merged.
-
-  Args:
-    config: the run's config, as nested dicts.
-  """
+  """Loads a checkpoint's model parameters as numpy arrays, adapters merged."""
   if find_builtin.has_parameters(directory):
     return parameters.unflatten(find_builtin.load_parameters(directory))
   # Runs of versions without adapters lack the key.
@@ -85,10 +81,6 @@ def check_vocabulary(home, vocabulary, config):
   """Raises an InputError if the embedding has fewer rows than tokens.
 
   It may have more, because releases round the number up.
-
-  Args:
-    home: their directory, for the message.
-    vocabulary: a vocabulary, or None.
   """
   if vocabulary is not None and vocabulary.size > config['vocab_size']:
     raise InputError(
@@ -99,9 +91,6 @@ def check_vocabulary(home, vocabulary, config):
 
 def newest_predictions(directory):
   """Returns the newest file of predictions of a run's best checkpoint.
-
-  Args:
-    directory: a WORKDIR, or a checkpoint in one (see `find_run`).
 
   Raises:
     InputError: the directory is not a run's, or it has no such file.

@@ -162,11 +162,7 @@ def read_config(directory):
 
 
 def begin(directory, config, vocabulary, shares=()):
-  """Writes vocabulary/ and then config.json, each atomically.
-
-  Args:
-    directory: of a run or one of its phases.
-  """
+  """Writes vocabulary/ and then config.json, each atomically."""
   if not (directory / 'vocabulary').exists() or read_config(directory) is None:
     directory.mkdir(parents=True, exist_ok=True)
     temporary = directory / f'vocabulary.tmp{os.getpid()}'
@@ -180,7 +176,6 @@ def write_config(directory, config, shares=()):
   """Writes config.json.
 
   Args:
-    directory: of a run or one of its phases.
     config: its config, shares of train.steps resolved to steps.
     shares: {'optim.warmup_steps': 0.05, ...}, the shares before resolution.
   """
@@ -229,9 +224,6 @@ def hold_lock(workdir):
 
   WORKDIR/run.lock only names the holder: the existence of the file is not the
   lock, see `files.open_locked`.
-
-  Args:
-    workdir: WORKDIR; made if missing.
 
   Raises:
     InputError: another process holds the lock (the message names it), or
