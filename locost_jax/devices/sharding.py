@@ -124,11 +124,7 @@ def spec_of(path):
 
 
 def param_shardings(mesh, params):
-  """Returns the NamedSharding of every parameter.
-
-  Raises:
-    InputError: an axis does not divide a dimension that it splits.
-  """
+  """Returns the NamedSharding of every parameter."""
   return parameters.map_with_path(
       lambda path, leaf: NamedSharding(mesh, _spec_on(mesh, path, leaf.shape)),
       params,
@@ -309,11 +305,7 @@ class HostPart(NamedTuple):
 
 
 def host_part(mesh):
-  """Returns the HostPart of this process.
-
-  Raises:
-    InputError: the mesh does not give each host contiguous rows.
-  """
+  """Returns the HostPart of this process."""
   rows = mesh.devices.reshape(batch_parts(mesh), -1)
   hosts = [{device.process_index for device in row} for row in rows]
   me = jax.process_index()

@@ -1,5 +1,6 @@
 """Collective operations of a run's hosts, and work of the first host only."""
 
+import contextlib
 import json
 import sys
 
@@ -27,8 +28,14 @@ def log(text):
     print(text, file=sys.stderr, flush=True)
 
 
-def raise_together(problem):
-  """Raises an InputError on every host if one of them has a problem."""
+@contextlib.contextmanager
+def raising_together():
+  """A context whose InputError on one host is raised on every host."""
+  problem = None
+  try:
+    yield
+  except InputError as error:
+    problem = str(error)
   problem = next(filter(None, gather_rows([problem])), None)
   if problem:
     raise InputError(problem)

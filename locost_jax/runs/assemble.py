@@ -49,9 +49,6 @@ class Setup:
 
     Args:
       devices: from `dry_run.topology_devices`; None: those of this process.
-
-    Raises:
-      InputError: config.mesh does not fit the devices.
     """
     self.phase = phase
     self.name, self.directory, self.config = phase
@@ -226,11 +223,7 @@ class Setup:
     return self.directory / 'predictions' / name
 
   def use_vocabulary(self, vocabulary):
-    """Sets the vocabulary, and config.model.vocab_size if it is 0.
-
-    Raises:
-      InputError: config.model.vocab_size is smaller than the vocabulary.
-    """
+    """Sets the vocabulary, and config.model.vocab_size if it is 0."""
     self.vocabulary = vocabulary
     fill_vocab_size(self.config, vocabulary)
     self.__dict__.pop('shapes', None)  # cached with another vocab_size
@@ -260,11 +253,7 @@ def model_facts(config):
 
 
 def fill_vocab_size(config, vocabulary):
-  """Sets config.model.vocab_size to the vocabulary's size if it is 0.
-
-  Raises:
-    InputError: it is smaller than the vocabulary.
-  """
+  """Sets config.model.vocab_size to the vocabulary's size if it is 0."""
   if not config.model.vocab_size:
     config.model.vocab_size = vocabulary.size
   if config.model.vocab_size < vocabulary.size:

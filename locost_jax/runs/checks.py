@@ -40,14 +40,7 @@ _WITHOUT_ROWS = (
 
 
 def check_all(setups, workdir):
-  """Checks keys, then files and fields, then the vocabulary.
-
-  Returns:
-    The vocabulary, or None if one is to be trained.
-
-  Raises:
-    InputError: a check failed.
-  """
+  """Checks keys, then files and fields, then the vocabulary."""
   files.check_directory('--workdir', workdir)
   for setup in setups:
     check_keys(setup, setups[0])

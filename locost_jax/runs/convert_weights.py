@@ -10,7 +10,6 @@ PyTorch and transformers.
 import contextlib
 import importlib.util
 import json
-import math
 import os
 from pathlib import Path
 import shutil
@@ -47,11 +46,7 @@ _FIRST = 3  # smaller token ids are special tokens
 
 
 def import_release(source, target):
-  """Converts a Hugging Face directory to a WORKDIR.
-
-  Returns:
-    The report.
-  """
+  """Converts a Hugging Face directory to a WORKDIR."""
   config = configs.model_config(source)
   settings = configs.generation_settings(source)
   decode_settings.check(settings, config['vocab_size'])
@@ -86,16 +81,11 @@ def import_release(source, target):
       direction='run',
       model=config['name'],
       tensors=len(released.stored),
-      parameters=_count(abstract),
+      parameters=parameters.count(abstract),
       dtype='float32',
       copied=copied,
       notes=notes,
   )
-
-
-def _count(params):
-  """Returns the number of weights in {path: leaf with a shape}."""
-  return sum(math.prod(x.shape) for x in params.values())
 
 
 def _read_released(released, abstract):
@@ -109,11 +99,7 @@ def _read_released(released, abstract):
 
 
 def export_run(home, step_directory, stored, target, dtype, max_shard_size):
-  """Converts a run's checkpoint to a Hugging Face directory.
-
-  Returns:
-    The report.
-  """
+  """Converts a run's checkpoint to a Hugging Face directory."""
   config, vocabulary = stored['model'], find.find_vocabulary(home)
   settings = decode_settings.of_run(stored)
   if vocabulary is not None:
@@ -147,7 +133,7 @@ def export_run(home, step_directory, stored, target, dtype, max_shard_size):
       model=config['name'],
       checkpoint=str(step_directory),
       tensors=len(exported.tensors),
-      parameters=_count(params),
+      parameters=parameters.count(params),
       dtype=dtype,
       files=written,
       copied=copied,
@@ -184,11 +170,7 @@ def copy_tokenizer(home, target):
 
 
 def describe_tokenizer(directory, vocabulary):
-  """Writes tokenizer_config.json, which gives transformers the class.
-
-  Returns:
-    Lines for the report.
-  """
+  """Writes tokenizer_config.json, which gives transformers the class."""
   path = directory / 'tokenizer_config.json'
   is_bytes = isinstance(vocabulary, byte_vocabulary.ByteVocabulary)
   notes = (
@@ -218,9 +200,6 @@ def new_directory(target):
   """Yields a temporary directory, renamed to `target` at the end.
 
   It is removed after an exception.
-
-  Raises:
-    InputError: the directory cannot be written.
   """
   directory = target.with_name(f'{target.name}.tmp{os.getpid()}')
   try:
@@ -267,9 +246,6 @@ def verify(run, release, dtype='float32'):
   Returns:
     A dict: tokens compared, difference (the largest of two logits), largest
     (logit), same_choice (share of positions with the same likeliest token).
-
-  Raises:
-    InputError: transformers cannot load the directory, or the logits differ.
   """
   ours = pretrained.load(os.fspath(run))
   inputs, targets = _make_tokens(ours.config)

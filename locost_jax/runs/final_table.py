@@ -92,10 +92,6 @@ def measure_run(setups, workdir, split, by_length=False):
 
   Args:
     setups: assemble.Setups of the phases, caches open; all have checkpoints.
-
-  Returns:
-    dict of the arguments of `final_table.format_text`: tables, examples,
-    workdir, step, by_length.
   """
   *_, last = setups
   tables, groups, examples, initial = [], [], [], None

@@ -6,12 +6,12 @@ is newer or older than the run, has its default. Commands without --config use
 the config of the run.
 """
 
-import json
 import re
 
 from ml_collections import ConfigDict
 
 from locost_jax import models
+from locost_jax import untrusted
 from locost_jax.data import corpus
 from locost_jax.data import span_corruption
 from locost_jax.errors import InputError
@@ -42,9 +42,6 @@ def check_unchanged(setups, workdir):
 
   Args:
     setups: assemble.Setups of all phases; the configs' schedules are resolved.
-
-  Raises:
-    InputError: with the keys that differ, both values, and what to do.
   """
   _check_phases(setups, workdir)
   for i, setup in enumerate(setups):
@@ -220,17 +217,13 @@ def _fill(config, defaults):
 def _show(value):
   if isinstance(value, float) and value.is_integer():
     value = int(value)
-  text = json.dumps(value)
-  return text if len(text) <= 60 else text[:57] + '...'
+  return untrusted.show(value)
 
 
 def read_settings(workdir):
   """Returns (config, its path) of the run in WORKDIR; None if it has no run.
 
   `configs` must be importable (`config_files`).
-
-  Raises:
-    InputError: config.json is damaged.
   """
   stored = phases_lib.read_config(workdir)
   if stored is None or 'optim' not in stored:  # converted weights have none

@@ -27,21 +27,13 @@ from locost_jax.workdir import phases as phases_lib
 
 
 def train_run(config, phases, workdir, options, when_read=lambda: None):
-  """Runs or continues all phases.
-
-  Returns:
-    The final table's contents, see `final_table.measure_run`.
-
-  Raises:
-    InputError: an invalid config or data, or as in `train.train`.
-    errors.Stopped: after SIGTERM or SIGINT; the state is saved.
-  """
+  """Runs or continues all phases."""
   metrics_log.check_wandb(options.wandb)
   setups = [assemble.Setup(phase) for phase in phases]
   files.check_directory('--workdir', workdir)  # before the lock makes it
-  is_new = not workdir.exists()
+  missing = [path for path in (workdir, *workdir.parents) if not path.exists()]
   with hold_lock(workdir):
-    with removing_on_input_error(workdir, is_new):
+    with removing_on_input_error(workdir, missing):
       vocabulary = _prepare(config, setups, workdir)
     if collective.is_first_host():
       shares = () if config.phases else setups[0].shares
@@ -111,12 +103,6 @@ def evaluate_run(phases, workdir, whole_split=False, by_length=False):
   Args:
     whole_split: whether to measure all documents and ignore
       config.eval.examples, which is meant for evaluations during training.
-
-  Returns:
-    The final table's contents, see `final_table.measure_run`.
-
-  Raises:
-    InputError: an invalid config, or no run of this model in WORKDIR.
   """
   setups = [assemble.Setup(phase) for phase in phases]
   for setup in setups:
@@ -139,11 +125,7 @@ def evaluate_run(phases, workdir, whole_split=False, by_length=False):
 
 
 def choose_setup(setups, workdir):
-  """Returns the Setup of the phase that WORKDIR's best checkpoint belongs to.
-
-  Raises:
-    InputError: there is no run, or it has another model.
-  """
+  """Returns the Setup of the phase that WORKDIR's best checkpoint belongs to."""
   if not workdir.is_dir():
     raise InputError(f'--workdir={workdir}: no such directory; train first')
   run = find.find_run(workdir)
@@ -187,11 +169,7 @@ def without_hidden(cache, vocabulary):
 
 
 def check_init(setup):
-  """Returns a line that reports the parameters of train.init_from, or None.
-
-  Raises:
-    InputError: the parameters do not fit.
-  """
+  """Returns a line that reports the parameters of train.init_from, or None."""
   if not setup.config.train.init_from or phases_lib.has_checkpoint(setup.phase):
     return None
   return warm_start.load(setup.config, setup.shapes)[1]
@@ -199,34 +177,32 @@ def check_init(setup):
 
 @contextlib.contextmanager
 def hold_lock(workdir):
-  """Holds the lock on WORKDIR; the first host holds it for all hosts.
-
-  Raises:
-    InputError: another process trains in WORKDIR.
-  """
+  """Holds the lock on WORKDIR; the first host holds it for all hosts."""
   with contextlib.ExitStack() as stack:
-    problem = None
-    if collective.is_first_host():
-      try:
+    with collective.raising_together():
+      if collective.is_first_host():
         stack.enter_context(phases_lib.hold_lock(workdir))
-      except InputError as error:
-        problem = str(error)
-    collective.raise_together(problem)
     yield
 
 
 @contextlib.contextmanager
-def removing_on_input_error(workdir, is_new):
+def removing_on_input_error(workdir, missing):
   """A context that removes a new WORKDIR after an InputError.
 
   WORKDIR is kept if it has a token cache, which may have taken hours to make,
-  or if another run has written to it.
+  and directories are kept if another run has written to them.
+
+  Args:
+    missing: WORKDIR and those of its parents that the lock had to make.
   """
   names = {path.name for path in workdir.glob('*')}
-  is_new = is_new and names <= {phases_lib.LOCK_FILE}
+  is_new = missing and names <= {phases_lib.LOCK_FILE}
   try:
     yield
   except InputError:
     if is_new and not any(workdir.glob(f'cache/**/{records.STATS}')):
       shutil.rmtree(workdir, ignore_errors=True)
+      with contextlib.suppress(OSError):  # not empty: used by another run
+        for path in missing[1:]:
+          path.rmdir()
     raise

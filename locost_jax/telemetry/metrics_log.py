@@ -214,11 +214,7 @@ class Tracker:
   """One run on W&B."""
 
   def __init__(self, project, workdir, note):
-    """Starts a W&B run, or continues the one of WORKDIR.
-
-    Raises:
-      InputError: wandb is not installed or refuses.
-    """
+    """Starts a W&B run, or continues the one of WORKDIR."""
     check_wandb(project)
     import wandb  # optional
 

@@ -113,11 +113,7 @@ class Telemetry:
       line=None,
       clock=time.monotonic,
   ):
-    """Opens WORKDIR/metrics.jsonl and WORKDIR/tensorboard for appending.
-
-    Raises:
-      InputError: W&B is requested and refuses.
-    """
+    """Opens WORKDIR/metrics.jsonl and WORKDIR/tensorboard for appending."""
     self._quiet = jax.process_index() != 0
     self._line = line or Line(at_once=True)
     self._step_times = step_times.StepTimes(clock, start.step)

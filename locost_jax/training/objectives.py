@@ -33,26 +33,14 @@ SAMPLING, TURN = 1 << 30, (1 << 30) + 1
 
 
 class Objective(NamedTuple):
-  """A pair of pure functions.
+  """A pair of pure functions."""
 
-  Attributes:
-    init: typed key -> step.TrainState before the first step.
-    step: (state, batch) -> (state, metrics); see `step.train_step`.
-  """
-
-  init: Any
-  step: Any
+  init: Any  # typed key -> step.TrainState before the first step
+  step: Any  # (state, batch) -> (state, metrics); see `step.train_step`
 
 
 def make(config, model, shapes):
-  """Makes the objective of a run.
-
-  Returns:
-    An Objective.
-
-  Raises:
-    InputError: see `check` and `make_optimizer`.
-  """
+  """Makes the objective of a run."""
   check(config)
   return OBJECTIVES[config.train.objective](config, model, shapes)
 
@@ -169,12 +157,7 @@ def sampling_seeds(batch, key, model):
 
 
 def make_optimizer(config, shapes):
-  """Makes the optimiser of a run, including adapters and frozen parameters.
-
-  Raises:
-    InputError: config.optim or train.lora is invalid, or does not fit the
-      parameters.
-  """
+  """Makes the optimiser of a run, including adapters and frozen parameters."""
   return optim.make_optimizer(
       lora.optim_config(config),
       config.train.steps,

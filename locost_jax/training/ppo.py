@@ -117,21 +117,13 @@ def above_mean(rewards, tokens):
 
 
 class Losses(NamedTuple):
-  """PPO's losses, one number per minibatch.
+  """PPO's losses, one number per minibatch."""
 
-  Attributes:
-    total: the objective: policy - entropy's factor x entropy + value.
-    policy: loss of the clipped ratios.
-    value: loss of the clipped values.
-    entropy: entropy of the choices.
-    kl: distance from the old policy, the mean of (ratio - 1) - log ratio.
-  """
-
-  total: Any
-  policy: Any
-  value: Any
-  entropy: Any
-  kl: Any
+  total: Any  # the objective: policy - entropy's factor x entropy + value
+  policy: Any  # loss of the clipped ratios
+  value: Any  # loss of the clipped values
+  entropy: Any  # of the choices
+  kl: Any  # distance from the old policy, the mean of (ratio - 1) - log ratio
 
 
 def losses(new, old, tokens, clip=0.2, entropy=0.1):

@@ -41,21 +41,14 @@ METRICS = (
 
 
 class Turned(NamedTuple):
-  """The result of a turn.
+  """The result of a turn."""
 
-  Attributes:
-    params: the whole tree.
-    opt_state: the selector's optimiser state.
-    metrics: dict of float32 scalars.
-    is_finite: whether all numbers are finite; if not, nothing has changed.
-    culprit: -1; if not finite, the index of the selector's first parameter in
-      jax.tree.leaves(params).
-  """
-
-  params: Any
-  opt_state: Any
-  metrics: Any
-  is_finite: Any
+  params: Any  # the whole tree
+  opt_state: Any  # the selector's
+  metrics: Any  # dict of float32 scalars
+  is_finite: Any  # whether all numbers are; if not, nothing has changed
+  # -1; if not finite, the index of the selector's first parameter in
+  # jax.tree.leaves(params).
   culprit: Any
 
 
@@ -65,11 +58,7 @@ def no_metrics():
 
 
 class SelectorTurn:
-  """The selector's part of a step.
-
-  Attributes:
-    groups: rows of optim.groups that freeze all other parameters.
-  """
+  """The selector's part of a step."""
 
   def __init__(self, config, model, shapes):
     """Makes the optimiser: Adam with a constant rate, as in the release.
@@ -108,11 +97,7 @@ class SelectorTurn:
     return Turned(params, opt_state, last, jnp.bool_(True), jnp.int32(-1))
 
   def take(self, params, opt_state, last, batch, rng):
-    """Takes a turn.
-
-    Returns:
-      Turned.
-    """
+    """Takes a turn."""
     del last
     trained, frozen = optim.split(params, self.groups)
     start = trained, opt_state
@@ -257,9 +242,6 @@ def credit(rollout, reward, attention, settings):
   Args:
     reward: R [B].
     attention: [B, C, J + 1], from `SimCAS.attention`.
-
-  Returns:
-    Experience.
   """
   tokens, actions = rollout.tokens, rollout.actions
   rewards = ppo.rewards(

@@ -36,11 +36,7 @@ class TrainState(NamedTuple):
 
 
 def init_params(rng, model):
-  """Initialises the parameters.
-
-  Returns:
-    A nested dict of arrays.
-  """
+  """Initialises the parameters."""
   # No parameter depends on these shapes, but the mesh must divide them.
   reads_pages = bool(model.config.page_forms)
   inputs = jnp.ones(sharding.smallest_batch(reads_pages), jnp.int32)
@@ -174,9 +170,6 @@ def guarded_update(state, trained, gradients, is_finite, optimizer):
 
   Args:
     is_finite: scalar bool, whether loss and gradient norm are finite.
-
-  Returns:
-    (trained, opt_state) after the step.
   """
   updates, opt_state = optimizer.update(
       gradients, state.opt_state, trained, step=state.step
@@ -263,11 +256,7 @@ def token_sums(params, batch, model, rng=None, label_smoothing=0.0, z_loss=0.0):
 
 
 def heads(model, params, source):
-  """Returns a model's functions for `losses.of_states`.
-
-  Returns:
-    head and copied, see `losses.of_states`.
-  """
+  """Returns a model's functions for `losses.of_states`."""
   apply = functools.partial(model.apply, {'params': params})
   head = functools.partial(apply, method='head')
   if source is None:

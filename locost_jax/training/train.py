@@ -190,25 +190,16 @@ class Services(NamedTuple):
 
 @dataclasses.dataclass
 class Position:
-  """The progress of a run.
+  """The progress of a run."""
 
-  Attributes:
-    state: the TrainState; the next step reuses its memory.
-    done: steps done.
-    measured: metrics of the evaluation at step `done`; None: not evaluated.
-    is_due: whether the evaluation at step `done` is still due.
-    skipped: number of non-finite steps.
-    window: numbers of the steps since the last metrics line.
-    running: (step, metrics, signal request) of steps whose numbers are still on
-      the devices.
-  """
-
-  state: Any
-  done: int
-  measured: Any
-  is_due: bool
-  skipped: int
-  window: list
+  state: Any  # the TrainState; the next step reuses its memory
+  done: int  # steps
+  measured: Any  # metrics of the evaluation at `done`; None: not evaluated
+  is_due: bool  # whether the evaluation at `done` is still due
+  skipped: int  # non-finite steps
+  window: list  # numbers of the steps since the last metrics line
+  # (step, metrics, signal request) of steps whose numbers are still on the
+  # devices.
   running: Any
 
   @classmethod
@@ -239,12 +230,7 @@ class Loop:
     self._checkpointer, self._telemetry, self._signals, self._watch = services
 
   def run(self):
-    """Trains up to train.steps or until train.patience ends; saves the last state.
-
-    Raises:
-      InputError: too many non-finite steps, or no room for the last state.
-      Stopped: after a signal.
-    """
+    """Trains up to train.steps or until train.patience ends; saves the last state."""
     start = self._at.done
     try:
       if self._at.is_due:

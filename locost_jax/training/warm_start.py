@@ -51,9 +51,6 @@ def load(config, shapes):
 
   Returns:
     ({path: numpy array}, a line that reports what is copied).
-
-  Raises:
-    InputError: there is no model, or it does not fit (`choose`).
   """
   source = read(config.train.init_from)
   target = parameters.flatten(shapes)
@@ -70,9 +67,6 @@ def read(directory):
   Args:
     directory: a WORKDIR, a checkpoint, a Hugging Face directory or a name on
       its Hub: hf://org/name[@revision], or builtin:NAME.
-
-  Returns:
-    A Source.
   """
   where, directory = str(directory), hub.find_directory(directory)
   run = find.find_run(directory)
@@ -97,9 +91,6 @@ def put(params, given):
   Args:
     given: {path: array} from `load`; emptied, so that memory holds no third
       copy. A smaller array fills the first rows and columns.
-
-  Returns:
-    A nested dict like `params`.
   """
 
   def put_one(path, own):

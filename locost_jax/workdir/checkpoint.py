@@ -110,9 +110,6 @@ def find(directory, step=None):
     directory: a WORKDIR, its `checkpoints`, or one checkpoint in it.
     step: the checkpoint's step; None: the best, or the latest if none was
       evaluated.
-
-  Raises:
-    InputError: there is no checkpoint, or none of this step.
   """
   directory = Path(directory)
   if not directory.is_dir():
@@ -202,10 +199,6 @@ def compare(found, expected, source):
 
   Args:
     found: a checkpoint's tree of arrays, or anything with shape and dtype.
-
-  Raises:
-    InputError: with the first path that differs, the expected and the found
-      value.
   """
   found, expected = parameters.flatten(found), parameters.flatten(expected)
   for path in sorted(found.keys() | expected.keys()):

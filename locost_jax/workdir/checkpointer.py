@@ -68,9 +68,6 @@ class Checkpointer:
 
     Args:
       directory: WORKDIR/checkpoints; made if missing.
-
-    Raises:
-      InputError: checkpoint.keep_latest is below 1.
     """
     if config.keep_latest < 1:
       raise InputError(
@@ -150,9 +147,6 @@ class Checkpointer:
 
     Returns:
       The most recent intact step, or None if nothing was saved.
-
-    Raises:
-      InputError: all steps are damaged.
     """
     if jax.process_index() == 0:
       for line in _set_damaged_aside(self._directory):

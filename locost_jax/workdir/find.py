@@ -90,11 +90,7 @@ def check_vocabulary(home, vocabulary, config):
 
 
 def newest_predictions(directory):
-  """Returns the newest file of predictions of a run's best checkpoint.
-
-  Raises:
-    InputError: the directory is not a run's, or it has no such file.
-  """
+  """Returns the newest file of predictions of a run's best checkpoint."""
   run = find_run(directory)
   if run is None:
     raise InputError(

@@ -110,11 +110,7 @@ def find_extra(directory, only='', but=()):
 
 
 def set_aside(directory, damage):
-  """Renames a directory to DIRECTORY.damaged.
-
-  Returns:
-    One line that reports the renaming.
-  """
+  """Renames a directory to DIRECTORY.damaged."""
   directory = Path(directory)
   number, aside = 1, directory.with_name(f'{directory.name}.damaged')
   while os.path.lexists(aside):

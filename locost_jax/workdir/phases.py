@@ -50,9 +50,6 @@ def make_phases(config, overrides, workdir):
       `phases` get those values too.
     overrides: the command line's values, {'train.steps': 100, ...}; they
       override a phase's values.
-
-  Raises:
-    InputError: config.phases has a wrong form, an unknown key or a wrong type.
   """
   workdir = Path(workdir)
   if not config.phases:
@@ -144,9 +141,6 @@ def read_config(directory):
   """Returns a directory's config.json as nested dicts, or None.
 
   Keys of older versions are converted to the current ones (`schema.update`).
-
-  Raises:
-    InputError: it is not JSON, or a run's config with invalid values.
   """
   path = Path(directory) / CONFIG_FILE
   try:
@@ -224,10 +218,6 @@ def hold_lock(workdir):
 
   WORKDIR/run.lock only names the holder: the existence of the file is not the
   lock, see `files.open_locked`.
-
-  Raises:
-    InputError: another process holds the lock (the message names it), or
-      WORKDIR cannot be written.
   """
   path = Path(workdir) / LOCK_FILE
   try:
