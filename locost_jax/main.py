@@ -213,18 +213,13 @@ def run_once(values, config, overrides, workdir):
     return final_table, train_run.evaluate_run(
         phases, workdir, whole_split, values.by_length
     )
-  return final_table, train(values, config, phases, workdir)
-
-
-def train(values, config, phases, workdir):
-  """Trains a run; see `train_run.train_run`."""
   options = telemetry_lib.Options(
-      values.wandb,
-      values.peak_tflops,
-      values.profile,
+      values.wandb, values.peak_tflops, values.profile
   )
   when_read = restart_after_reading if __name__ == '__main__' else lambda: None
-  return train_run.train_run(config, phases, workdir, options, when_read)
+  return final_table, train_run.train_run(
+      config, phases, workdir, options, when_read
+  )
 
 
 def check_flags(values):

@@ -57,7 +57,11 @@ def import_release(source, target):
   find.check_vocabulary(source, vocabulary, config)
   released = weights.Released(source, config, abstract)
   with new_directory(target) as directory:
-    params = _read_released(released, abstract)
+    params, progress = {}, Progress()
+    for path in abstract:
+      params[path] = released.read(path)
+      progress.show('reading', len(params), len(abstract))
+    progress.wipe()
     checkpoint.save_params(
         directory / 'checkpoints' / '0', parameters.unflatten(params)
     )
@@ -88,16 +92,6 @@ def import_release(source, target):
   )
 
 
-def _read_released(released, abstract):
-  """Returns all parameters as {path: array}."""
-  params, progress = {}, Progress()
-  for path in abstract:
-    params[path] = released.read(path)
-    progress.show('reading', len(params), len(abstract))
-  progress.wipe()
-  return params
-
-
 def export_run(home, step_directory, stored, target, dtype, max_shard_size):
   """Converts a run's checkpoint to a Hugging Face directory."""
   config, vocabulary = stored['model'], find.find_vocabulary(home)
@@ -111,7 +105,14 @@ def export_run(home, step_directory, stored, target, dtype, max_shard_size):
   checkpoint.compare(params, abstract, step_directory)
   params = parameters.flatten(params)
   with new_directory(target) as directory:
-    written = _write_exported(exported, directory, params, max_shard_size)
+    progress = Progress()
+    written = exported.write(
+        directory,
+        params,
+        max_shard_size,
+        lambda done: progress.show('writing', done, len(exported.tensors)),
+    )
+    progress.wipe()
     for name, content in (
         ('config.json', configs.release(config, settings, dtype)),
         ('generation_config.json', configs.release_generation(settings)),
@@ -139,19 +140,6 @@ def export_run(home, step_directory, stored, target, dtype, max_shard_size):
       copied=copied,
       notes=notes,
   )
-
-
-def _write_exported(exported, directory, params, max_shard_size):
-  """Writes the tensors; returns the names of the files."""
-  progress = Progress()
-  written = exported.write(
-      directory,
-      params,
-      max_shard_size,
-      lambda done: progress.show('writing', done, len(exported.tensors)),
-  )
-  progress.wipe()
-  return written
 
 
 def _as_json(content):

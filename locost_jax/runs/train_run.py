@@ -22,6 +22,7 @@ from locost_jax.telemetry import metrics_log
 from locost_jax.training import train
 from locost_jax.training import warm_start
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
+from locost_jax.workdir import checkpoint
 from locost_jax.workdir import find
 from locost_jax.workdir import phases as phases_lib
 
@@ -170,7 +171,8 @@ def without_hidden(cache, vocabulary):
 
 def check_init(setup):
   """Returns a line that reports the parameters of train.init_from, or None."""
-  if not setup.config.train.init_from or phases_lib.has_checkpoint(setup.phase):
+  begun = checkpoint.latest_step(setup.directory / 'checkpoints') is not None
+  if begun or not setup.config.train.init_from:
     return None
   return warm_start.load(setup.config, setup.shapes)[1]
 

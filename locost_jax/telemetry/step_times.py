@@ -132,36 +132,21 @@ class StepTimes:
 
     return None if arrays is None else self._watch.submit(wait)
 
-  def _span(self):
-    """Returns the first mark, the last mark and the seconds between them."""
+  def rates(self, peak=None):
+    """Returns the known rates: name -> number; {} before the first step.
+
+    Args:
+      peak: peak FLOP/s of all devices together, or None.
+    """
     first, last = self._marks[0], self._marks[-1]
-    return first, last, max(last.seconds - first.seconds, 0.0)
-
-  def tokens_per_second(self):
-    """Returns tokens per second, 0.0 before the first step."""
-    first, last, seconds = self._span()
-    return (last.tokens - first.tokens) / seconds if seconds else 0.0
-
-  def data_wait(self):
-    """Returns the share of the time in which the devices waited for data."""
-    first, last, seconds = self._span()
-    return min((last.waited - first.waited) / seconds, 1.0) if seconds else 0.0
-
-  def step_seconds(self):
-    """Returns the mean seconds per step, 0.0 before the first step."""
-    first, last, seconds = self._span()
-    return seconds / max(last.step - first.step, 1)
-
-  def rates(self, peak):
-    """Returns the known rates: name -> number."""
-    first, last, seconds = self._span()
-    if not seconds:
+    seconds = last.seconds - first.seconds
+    if seconds <= 0:
       return {}
     row = dict(
-        tokens_per_second=self.tokens_per_second(),
+        tokens_per_second=(last.tokens - first.tokens) / seconds,
         samples_per_second=(last.samples - first.samples) / seconds,
-        step_seconds=self.step_seconds(),
-        data_wait=self.data_wait(),
+        step_seconds=seconds / max(last.step - first.step, 1),
+        data_wait=min((last.waited - first.waited) / seconds, 1.0),
     )
     if peak and last.flops > first.flops:
       row['mfu'] = (last.flops - first.flops) / seconds / peak

@@ -38,6 +38,7 @@ Others:
 A number that the machine does not provide is missing.
 """
 
+import collections
 import contextlib
 import math
 from pathlib import Path
@@ -56,19 +57,6 @@ from locost_jax.telemetry import step_times
 
 # The line shows the time spent waiting for data above this share.
 MIN_DATA_WAIT = 0.05
-# Metrics that depend on the clock and the machine. All others are the same if a
-# run is repeated.
-MACHINE_METRICS = tuple(
-    f'train/{name}'
-    for name in (
-        'tokens_per_second',
-        'samples_per_second',
-        'step_seconds',
-        'data_wait',
-        'mfu',
-        'peak_bytes',
-    )
-)
 
 
 class Options(NamedTuple):
@@ -217,19 +205,20 @@ class Telemetry:
     """Shows 'step 12/99  ━━╌╌╌╌╌  loss 3.210  1,234 tokens/s  1:02 left'."""
     if self._quiet:
       return False
-    step, steps, times = self._step, self._steps, self._step_times
+    step, steps = self._step, self._steps
+    rates = collections.defaultdict(float, self._step_times.rates())
     parts = [f'step {step:>{len(str(steps))}}/{steps}']
     if math.isfinite(self._loss):
       parts.append(f'loss {self._loss:.3f}')
-    if times.tokens_per_second():
-      parts.append(f'{times.tokens_per_second():,.0f} tokens/s')
-    if times.data_wait() > MIN_DATA_WAIT:
-      parts.append(f'{times.data_wait():.0%} waiting for data')
-    seconds = times.step_seconds()
+    if rates['tokens_per_second']:
+      parts.append(f'{rates["tokens_per_second"]:,.0f} tokens/s')
+    if rates['data_wait'] > MIN_DATA_WAIT:
+      parts.append(f'{rates["data_wait"]:.0%} waiting for data')
     if self._activity:
       parts.append(self._activity)
-    elif seconds and step < steps:
-      parts.append(f'{duration((steps - step) * seconds)} left')
+    elif rates['step_seconds'] and step < steps:
+      left = (steps - step) * rates['step_seconds']
+      parts.append(f'{duration(left)} left')
     return self._line.show(parts, step / max(steps, 1), 1, now)
 
   def total_tokens(self):

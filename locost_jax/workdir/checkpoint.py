@@ -85,22 +85,16 @@ def best_step(directory):
   return next(iter(best_first(directory)), None)
 
 
-def evaluations_since_best(directory, every):
-  """Returns the number of evaluations since the best checkpoint."""
-  latest, best = latest_step(directory) or 0, best_step(directory) or 0
-  return latest // every - best // every
-
-
 def is_finished(directory, settings):
   """Whether a run took its last step, or stopped by train.patience."""
   latest = latest_step(directory)
   if latest is None:
     return False
   patience = settings.get('patience', 0)  # older runs have none
-  return latest >= settings['steps'] or (
-      patience > 0
-      and evaluations_since_best(directory, settings['eval_every']) >= patience
-  )
+  if latest >= settings['steps'] or not patience:
+    return latest >= settings['steps']
+  every, best = settings['eval_every'], best_step(directory) or 0
+  return latest // every - best // every >= patience
 
 
 def find(directory, step=None):

@@ -122,14 +122,6 @@ def to_dict(config):
   return json.loads(config.to_json_best_effort())
 
 
-def has_checkpoint(phase):
-  """Whether the phase has a checkpoint."""
-  return any(
-      path.parent.name.isdigit()
-      for path in (phase.directory / 'checkpoints').glob('*/params')
-  )
-
-
 def is_finished(phase):
   """Whether the phase saved its last step, or stopped by train.patience."""
   return checkpoint.is_finished(

@@ -13,6 +13,7 @@ from locost_jax.command_line import progress
 from locost_jax.devices import compiling
 from locost_jax.telemetry import metrics_log
 from locost_jax.telemetry import telemetry as telemetry_lib
+from tests import small_training
 from tests.data.rows import read_jsonl
 
 
@@ -129,7 +130,7 @@ def numbers(workdir):
       (event.step, value.tag): value.simple_value
       for event in _events(workdir)
       for value in event.summary.value
-      if value.tag not in telemetry_lib.MACHINE_METRICS
+      if value.tag not in small_training.MACHINE_METRICS
   }
 
 
@@ -298,30 +299,6 @@ def test_the_time_of_a_step_during_a_compilation(make):
   assert row['step_seconds'] == pytest.approx(2)
   assert row['data_wait'] == 0
   out.close()
-
-
-def test_one_thread_waits_for_all_steps(make):
-  before = threading.active_count()
-  out = make(100)
-  threads = threading.active_count()
-  for number in range(1, 51):
-    step = Step()
-    with out.waiting(step):
-      if number % 10:
-        _finish(step, out)
-    assert threading.active_count() <= threads + 1
-    step.done.set()
-  broken = Step()
-  broken.block_until_ready = lambda: 1 / 0  # an error does not end the thread
-  with out.waiting(broken):
-    pass
-  _finish(Step(), out)
-  last = Step()
-  last.block_until_ready = lambda: time.sleep(0.3)
-  with out.waiting(last):
-    pass
-  out.close()  # ends the thread, before Python exits
-  assert threading.active_count() == before
 
 
 def test_a_terminal_without_unicode_gets_an_ascii_bar(make, terminal):
