@@ -52,7 +52,7 @@ from locost_jax.runs import final_table
 from locost_jax.runs import preflight
 from locost_jax.runs import resume
 from locost_jax.runs import train_run
-from locost_jax.telemetry import profiling
+from locost_jax.telemetry import step_times
 from locost_jax.telemetry import telemetry as telemetry_lib
 from locost_jax.workdir import phases as phases_lib
 
@@ -169,7 +169,7 @@ def _define_telemetry(values):
   commands.define_optional_number(
       values,
       'profile',
-      profiling.STEPS,
+      step_times.TRACED_STEPS,
       'write a trace of NUMBER steps into WORKDIR/profile',
   )
 

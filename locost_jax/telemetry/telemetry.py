@@ -1,41 +1,12 @@
 """Reports on a run: metrics (`metrics_log`) and a progress line.
 
-Metrics are logged every train.log_every steps and before every evaluation.
-Means over the steps since the last line, without skipped steps:
-
-  train/loss                nats per target token, with smoothing and z-loss
-  train/accuracy            share of target tokens with the highest probability
-  train/grad_norm           of all trained parameters, before clipping
-  train/grad_norm/GROUP     of the gradients of a group: token_embedding,
-                            encoder/layers/mixer, ... (optim.norms_by_group)
-  train/learning_rate
-  train/weight              weight of the target tokens of a step
-  train/tokens              input and target tokens of a step, no padding
-  train/samples             documents of a step
-  train/flops               operations of a step (models/flops.py)
-
-A count since the last line, and a sum over the run:
-
-  train/nonfinite           skipped steps
-  train/total_tokens        tokens of all steps, including those before a resume
-
-Over the last 64 steps at most, without compiling, evaluating and saving:
-
-  train/tokens_per_second   train/samples_per_second
-  train/step_seconds        seconds per step, including waiting for data
-  train/data_wait           share of that time in which the devices had no data
-  train/mfu                 utilisation: train/flops per second and device,
-                            over the device's peak (`step_times.peak_flops`,
-                            --peak_tflops)
-
-Others:
-
-  train/peak_bytes          peak memory so far, of the first device; on a CPU of
-                            the process
-  eval/TASK/NAME            after an evaluation, in a line of their own
-  eval/TASK/signature/NAME  text: how the metric NAME was computed
-
-A number that the machine does not provide is missing.
+Metrics are logged every train.log_every steps and before every evaluation;
+docs/training.md explains each. train/NAME is the mean of a number of
+`step.train_step` over the steps since the last line, without skipped steps,
+except train/nonfinite (the skipped steps) and train/total_tokens (of all steps,
+including those before a resume). Rates (`step_times`) are over the last 64 steps
+at most, without compiling, evaluating and saving. A number that the machine does
+not provide is missing.
 """
 
 import collections
@@ -231,7 +202,7 @@ class Telemetry:
     """Returns the rates, totals and memory so far.
 
     Returns:
-      name -> number; the module's docstring explains the names.
+      name -> number.
     """
     if self._quiet:
       return {}

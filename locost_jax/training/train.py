@@ -38,7 +38,7 @@ from locost_jax.hosts import preemption
 from locost_jax.hosts import watchdog
 from locost_jax.models import lora
 from locost_jax.models import parameters
-from locost_jax.telemetry import profiling
+from locost_jax.telemetry import step_times
 from locost_jax.telemetry import telemetry as telemetry_lib
 from locost_jax.training import objectives
 from locost_jax.training import optim
@@ -100,7 +100,7 @@ def train(run, options=telemetry_lib.Options()):
                   options,
               )
           ) as telemetry,
-          profiling.trace_steps(
+          step_times.trace_steps(
               programs.step, workdir / 'profile', options.profile, telemetry
           ) as step,
       ):
