@@ -1,4 +1,4 @@
-"""Writes metrics to metrics.jsonl, TensorBoard and Weights & Biases (W&B).
+"""Writes metrics to metrics.jsonl, TensorBoard and W&B; reads metrics.jsonl.
 
 metrics.jsonl has one JSON object per line: `step` and the numbers measured
 after that many steps, {"step": 100, "train/loss": 3.21, ...}. A number that is
@@ -164,6 +164,49 @@ def read_total_tokens(path, step, logged):
     if row['step'] <= step:
       tokens = row.get('train/total_tokens', tokens)
   return tokens
+
+
+def keys(path):
+  """Returns the sorted names of all numbers in a metrics.jsonl.
+
+  Raises:
+    InputError: no such file.
+  """
+  _expect_file(path)
+  rows = [row for _, row in _read_lines(path)]
+  return sorted({name for row in rows for name in row} - {'step'})
+
+
+def read_curve(path, key):
+  """Reads the curve of one number of a run.
+
+  Args:
+    key: 'train/loss' for example.
+
+  Returns:
+    (steps, values), two lists, without steps at which the number is missing or
+    null.
+
+  Raises:
+    InputError: no such file, or no line has the key.
+  """
+  _expect_file(path)
+  rows = [row for _, row in _read_lines(path)]
+  found = [(row['step'], row[key]) for row in rows if row.get(key) is not None]
+  if not found:
+    known = ', '.join(keys(path))
+    raise InputError(
+        f'{path}: no line has {key!r}; expected one of {known}'
+        if known
+        else f'{path}: has no numbers yet; expected {key!r}'
+    )
+  steps, values = zip(*found)
+  return list(steps), list(values)
+
+
+def _expect_file(path):
+  if not Path(path).exists():
+    raise InputError(f'{path}: no such file; expected metrics.jsonl of a run')
 
 
 def truncate(path, step, is_evaluated=True):

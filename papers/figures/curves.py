@@ -3,6 +3,7 @@
 import fnmatch
 
 from locost_jax.errors import InputError
+from locost_jax.telemetry import metrics_log
 from papers.figures import points
 from papers.figures import style
 
@@ -14,7 +15,7 @@ def choose_keys(paths, patterns=KEYS):
 
   They are in the order of the patterns; the matches of a pattern are sorted.
   """
-  known = sorted({key for path in paths for key in points.read_curves(path)})
+  known = sorted({key for path in paths for key in metrics_log.keys(path)})
   chosen = dict.fromkeys(
       key for pattern in patterns for key in fnmatch.filter(known, pattern)
   )
@@ -35,8 +36,8 @@ def draw(run, *runs, keys=KEYS):
   figure, axes = style.make_figure(-(-len(keys) // columns), columns, 3.5, 2.6)
   for axis, key in zip(axes.flat, keys):
     for number, (name, path) in enumerate(zip(names, paths)):
-      if curve := points.read_curves(path).get(key):
-        steps, values = zip(*curve)
+      if key in metrics_log.keys(path):
+        steps, values = metrics_log.read_curve(path, key)
         axis.plot(steps, values, label=name, **style.line(number, len(steps)))
     axis.grid(alpha=0.3)
     axis.set(title=key, xlabel='step')

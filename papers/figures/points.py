@@ -40,16 +40,6 @@ def find_metrics(path):
   return find_run(path)[0] / 'metrics.jsonl' if os.path.isdir(path) else path
 
 
-def read_curves(path):
-  """Returns {name: [(step, value), ...]} of the numbers in a metrics.jsonl."""
-  curves = {}
-  for row in read_rows(path, ('step',)):
-    for name, value in row.items():
-      if name != 'step' and isinstance(value, (int, float)):
-        curves.setdefault(name, []).append((row['step'], value))
-  return curves
-
-
 def short_names(paths):
   """Returns names of paths for a legend: the last parts if they are unique."""
   names = [Path(os.path.abspath(path)).name for path in paths]

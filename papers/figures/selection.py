@@ -2,6 +2,7 @@
 
 import os
 
+from locost_jax.telemetry import metrics_log
 from papers.figures import points
 from papers.figures import style
 
@@ -13,9 +14,8 @@ def draw_training(run):
   """Selected tokens and reward in training (SimCAS 2, left)."""
   # Both are 0 until the selector's first turn.
   path = points.find_metrics(run)
-  curves = points.read_curves(path)
   selected, reward = (
-      [p for p in curves[key] if p[1]]
+      [p for p in zip(*metrics_log.read_curve(path, key)) if p[1]]
       for key in ('train/selected', 'train/reward')
   )
   figure, ((axis,),) = style.make_figure(1, 1, 4.2, 3.2)
