@@ -52,7 +52,8 @@ def make_step(spec):
     (model, [state], batch, compile_step): compile_step(remat) returns the
     compiled step, which donates (reuses) the memory of the state.
   """
-  config = ConfigDict(spec['config']['optim'])
+  config = ConfigDict(spec['config'])
+  config.train.update(accumulate=1, lora={'rank': 0})
   model, params = programs.make(spec)
   inputs, _ = programs.make_inputs(spec)
   targets, _ = programs.make_inputs(spec, spec['tokens'])
@@ -62,7 +63,7 @@ def make_step(spec):
       decoder_target_tokens=targets,
       decoder_loss_weights=jnp.ones(targets.shape, jnp.float32),
   )
-  optimizer = optim.make_optimizer(config, 1000, params)
+  optimizer = optim.make_optimizer(config.optim, 1000, params)
   key = jax.random.key_data(jax.random.key(0))
   state = step_lib.TrainState(
       jnp.int32(0), params, optimizer.init(params), key, jnp.int32(0)
@@ -75,7 +76,7 @@ def make_step(spec):
         model=model.clone(remat=remat),
         config=config,
         optimizer=optimizer,
-        schedule=optim.make_schedule(config, 1000),
+        schedule=optim.make_schedule(config.optim, 1000),
     )
     return programs.compile_program(step, shapes, batch, donate_argnums=0)
 

@@ -24,7 +24,6 @@ from locost_jax.errors import visible
 from locost_jax.hugging_face import configs
 from locost_jax.hugging_face import hub
 from locost_jax.runs import convert_weights
-from locost_jax.runs import verify_weights
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import find
 
@@ -87,7 +86,7 @@ def main(values, arguments):
   report = dict(source=str(source), target=values.target, **report)
   if values.verify:
     dtype = values.dtype or 'float32'
-    report['verified'] = verify_weights.compare(*pair, dtype)
+    report['verified'] = convert_weights.verify(*pair, dtype)
   if values.format == 'json':
     print(json.dumps(report))
   else:
@@ -128,12 +127,12 @@ def _convert(source, target, values, max_shard_size):
           f'float32, and {source} becomes a run'
       )
     if values.verify:
-      verify_weights.check(configs.model_config(source)['name'])
+      convert_weights.check_verifiable(configs.model_config(source)['name'])
     report = convert_weights.import_release(source, target)
     pair = target, source
   else:
     if values.verify:
-      verify_weights.check(run[2]['model']['name'])
+      convert_weights.check_verifiable(run[2]['model']['name'])
     report = convert_weights.export_run(
         *run, target, values.dtype or 'float32', max_shard_size
     )

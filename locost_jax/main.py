@@ -44,20 +44,16 @@ from locost_jax.command_line import compiled_programs
 from locost_jax.command_line import config_files
 from locost_jax.config import schema
 from locost_jax.devices import compiling
-from locost_jax.devices import topology
 from locost_jax.errors import InputError
 from locost_jax.hosts import collective
 from locost_jax.hosts import connect
 from locost_jax.runs import dry_run
-from locost_jax.runs import dry_run_report
-from locost_jax.runs import evaluate_run
 from locost_jax.runs import final_table
 from locost_jax.runs import preflight
-from locost_jax.runs import stored_settings
+from locost_jax.runs import resume
 from locost_jax.runs import train_run
-from locost_jax.telemetry import profiling
+from locost_jax.telemetry import step_times
 from locost_jax.telemetry import telemetry as telemetry_lib
-from locost_jax.workdir import find
 from locost_jax.workdir import phases as phases_lib
 
 _EVALUATE = re.compile('--?evaluate(=(true|t|yes|y|1))?', re.IGNORECASE)
@@ -103,7 +99,7 @@ def find_run(argv):
   if not evaluates and commands.find_keys(argv):
     return None
   config_files.make_importable()
-  run = stored_settings.read(workdir)
+  run = resume.read_settings(workdir)
   if run is None and evaluates:
     raise InputError(
         f'--workdir={workdir}: no config.json of a run in it; expected '
@@ -125,9 +121,8 @@ def _define_other_actions(values):
   flags.DEFINE_bool(
       'dry_run',
       False,
-      'do not train: check everything, compile the train step and the decoding '
-      'of evaluations, and print sizes, FLOPs, memory, and whether the run '
-      'fits',
+      'do not train: check everything, compile the train step, and print '
+      'sizes, FLOPs, memory, and whether the step fits',
       flag_values=values,
   )
   flags.DEFINE_string(
@@ -167,14 +162,14 @@ def _define_telemetry(values):
       'peak_tflops',
       None,
       'peak TFLOP/s of one device, to log the utilisation [of known devices: '
-      'see locost_jax/devices/peak_flops.py]',
+      'see locost_jax/telemetry/step_times.py]',
       lower_bound=0,
       flag_values=values,
   )
   commands.define_optional_number(
       values,
       'profile',
-      profiling.STEPS,
+      step_times.TRACED_STEPS,
       'write a trace of NUMBER steps into WORKDIR/profile',
   )
 
@@ -197,26 +192,17 @@ def main(values, arguments):
 def run_once(values, config, overrides, workdir):
   """Trains one run, or does what other flags ask for.
 
-  Args:
-    overrides: {key: value} of the command line.
-
   Returns:
     (the module whose `format_text` and `format_json` format the report, dict of
     their arguments).
   """
-  if find.seeds(workdir) and not values.dry_run:
-    if not values.evaluate:
-      raise InputError(
-          f'{workdir} has the runs of several seeds: give one of them, such as '
-          f'--workdir={next(iter(find.seeds(workdir).values()))}, or another '
-          'directory'
-      )
-    workdir = find.best_seed(workdir)
   phases = phases_lib.make_phases(config, overrides, workdir)
   whole_split = 'eval.examples' not in overrides
   if values.dry_run:
-    devices = topology.devices(values.topology) if values.topology else None
-    return dry_run_report, dry_run.dry_run(phases, workdir, devices)
+    devices = (
+        dry_run.topology_devices(values.topology) if values.topology else None
+    )
+    return dry_run, dry_run.dry_run(phases, workdir, devices)
   if values.preflight:
     lines = sys.stdout if values.format == 'text' else sys.stderr
     expected = dict(hosts=values.expect_hosts, devices=values.expect_devices)
@@ -224,21 +210,16 @@ def run_once(values, config, overrides, workdir):
         phases, workdir, expected, values.preflight, lines
     )
   if values.evaluate:
-    return final_table, evaluate_run.evaluate_run(
+    return final_table, train_run.evaluate_run(
         phases, workdir, whole_split, values.by_length
     )
-  return final_table, train(values, config, phases, workdir)
-
-
-def train(values, config, phases, workdir):
-  """Trains a run; see `train_run.train_run`."""
   options = telemetry_lib.Options(
-      values.wandb,
-      values.peak_tflops,
-      values.profile,
+      values.wandb, values.peak_tflops, values.profile
   )
   when_read = restart_after_reading if __name__ == '__main__' else lambda: None
-  return train_run.train_run(config, phases, workdir, options, when_read)
+  return final_table, train_run.train_run(
+      config, phases, workdir, options, when_read
+  )
 
 
 def check_flags(values):

@@ -127,9 +127,9 @@ def find_file(path):
   if not os.path.isdir(path):
     return path
   # Imported late: reading checkpoints needs JAX, and takes seconds.
-  from locost_jax.workdir import find_predictions
+  from locost_jax.workdir import find
 
-  found = find_predictions.newest(path)
+  found = find.newest_predictions(path)
   print(f'{path}: uses {found}', file=sys.stderr)
   return found
 

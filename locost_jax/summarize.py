@@ -366,10 +366,10 @@ def _load(values):
 def _is_trained_with_queries(checkpoint):
   """Returns whether the run was trained with queries; None if unknown."""
   from locost_jax.workdir import find
-  from locost_jax.workdir import trained_queries
+  from locost_jax.workdir import phases
 
   run = find.find_run(checkpoint)
-  return run and trained_queries.load(run[0])
+  return run and phases.load_queries(run[0])
 
 
 def _follow(path):

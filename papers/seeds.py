@@ -8,7 +8,7 @@
 Calls `python -m locost_jax.main` with all other flags. Seed S is a run like any
 other in WORKDIR/seed-S, with config.train.seed=S (counting from
 --config.train.seed); all share the records in WORKDIR/cache. The same command
-continues an interrupted sweep. Commands that read WORKDIR use its best seed.
+continues an interrupted sweep.
 
 --lengths evaluates one run at several values of config.data.max_input_length
 (LOCOST, table 6), and shows the gain of the mean ROUGE over the first in %.

@@ -21,7 +21,7 @@ import jax
 from locost_jax import models
 from locost_jax.command_line import commands
 from locost_jax.evaluation import predictions
-from locost_jax.training import loop
+from locost_jax.training import train
 from tests import small_training
 
 DEFAULTS = dict(
@@ -85,7 +85,7 @@ def main(workdir, given):
   config.train.batch_size = given['rows']
   config.mesh.data = given['devices']
   config.train.lora.update(rank=given['rank'], paths='.*kernel')
-  loop.ATTEMPTS, loop.PAUSE = given['attempts'], 1.0
+  train.ATTEMPTS, train.PAUSE = given['attempts'], 1.0
   if given['model'] == 'bag':
     model = Bag(given['size'])
   else:

@@ -16,7 +16,7 @@ from safetensors import numpy as safetensors
 from locost_jax.builtin import find_builtin
 from locost_jax.models import parameters
 from locost_jax.workdir import find
-from locost_jax.workdir import trained_queries
+from locost_jax.workdir import phases as phases_lib
 
 
 def make(run, directory):
@@ -37,7 +37,7 @@ def make(run, directory):
   config['train']['init_from'] = ''  # a path of the machine that trained it
   text = json.dumps(config, indent=2, sort_keys=True)
   (directory / 'config.json').write_text(text + '\n')
-  trained_queries.save(directory, trained_queries.load(home))
+  phases_lib.save_queries(directory, phases_lib.load_queries(home))
   shutil.copytree(
       Path(home) / 'vocabulary', directory / 'vocabulary', dirs_exist_ok=True
   )

@@ -238,7 +238,7 @@ def steps(config, batch, meshes, remat, dtype='float32'):
               model=model,
               optimizer=optimizer,
               schedule=optim.make_schedule(config.optim, 1),
-              config=config.optim,
+              config=config,
           ),
           out_shardings=(placed, sharding.replicated(mesh)),
       )

@@ -2,6 +2,7 @@
 
 import functools
 from pathlib import Path
+import types
 
 import jax
 import jax.numpy as jnp
@@ -10,14 +11,27 @@ import numpy as np
 from configs import default
 from locost_jax import models
 from locost_jax.devices import sharding
-from locost_jax.telemetry import telemetry as telemetry_lib
 from locost_jax.training import optim
 from locost_jax.training import step as step_lib
 from locost_jax.training import train as train_lib
+from locost_jax.workdir import checkpoint
 from tests import batches as batches_lib
 from tests.data.rows import read_jsonl
 
 V = 32
+# Metrics that depend on the clock and the machine. All others are the same if a
+# run is repeated.
+MACHINE_METRICS = tuple(
+    f'train/{name}'
+    for name in (
+        'tokens_per_second',
+        'samples_per_second',
+        'step_seconds',
+        'data_wait',
+        'mfu',
+        'peak_bytes',
+    )
+)
 
 
 def batches(start, rows=4):
@@ -112,11 +126,11 @@ def rows(workdir):
   """Returns the lines of metrics.jsonl without timings."""
   path = Path(workdir) / 'metrics.jsonl'
   found = read_jsonl(path) if path.exists() else []
-  hidden = telemetry_lib.MACHINE_METRICS
+  hidden = MACHINE_METRICS
   return [{k: row[k] for k in row if k not in hidden} for row in found]
 
 
-def make_step(config, model, optimizer=None, **more):
+def make_step(config, model, optimizer=None):
   """Returns `step.init_state` and `train_step` of a run of 10 steps, jitted."""
   if optimizer is None:
     init = functools.partial(step_lib.init_params, model=model)
@@ -127,8 +141,7 @@ def make_step(config, model, optimizer=None, **more):
       model=model,
       optimizer=optimizer,
       schedule=optim.make_schedule(config.optim, 10),
-      config=config.optim,
-      **more,
+      config=config,
   )
   init = functools.partial(
       step_lib.init_state, model=model, optimizer=optimizer
@@ -137,6 +150,42 @@ def make_step(config, model, optimizer=None, **more):
 
 
 def train(config, workdir, model, train_batches, evaluate):
-  """Calls `train.train` on the mesh of the config."""
+  """Calls `train.train` on the mesh of the config.
+
+  Returns:
+    dict(step, final, best_step, best): the last step and its metrics, the best
+    checkpoint's step and its metrics (None and {} without one).
+  """
   mesh = sharding.make_mesh(config.mesh)
-  return train_lib.train(config, workdir, model, mesh, train_batches, evaluate)
+  train_lib.check(config, mesh)
+  train_lib.train(
+      types.SimpleNamespace(
+          config=config,
+          directory=workdir,
+          model=model,
+          mesh=mesh,
+          train_batches=train_batches,
+          evaluate=evaluate,
+          lower_is_better=('loss',),
+      )
+  )
+  directory = Path(workdir) / 'checkpoints'
+  last, best = (
+      f(directory) for f in (checkpoint.latest_step, checkpoint.best_step)
+  )
+  return dict(
+      step=last,
+      final=metrics_of(directory, last),
+      best_step=best,
+      best=metrics_of(directory, best) if best else {},
+  )
+
+
+def metrics_of(directory, step):
+  """Returns the metrics of a checkpoint, without its score."""
+  metrics = checkpoint.read_metrics(Path(directory) / str(step))
+  return {
+      key: value
+      for key, value in metrics.items()
+      if key not in (checkpoint.SCORE, checkpoint.SCORE_OF)
+  }

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from locost_jax.command_line import commands
-from locost_jax.runs import stored_settings
+from locost_jax.runs import resume
 from tests import products
 from tests.data.rows import write_jsonl
 from tests.documents import made_pdf
@@ -284,8 +284,8 @@ def test_flags_exist(monkeypatch, command):
   """Of commands in the text and in tables, too."""
   monkeypatch.chdir(ROOT)
   monkeypatch.setattr(  # WORKDIRs that the reader has
-      stored_settings,
-      'read',
+      resume,
+      'read_settings',
       lambda path: (commands.load_config('configs/finetune.py'), path),
   )
   run = run_of(command)

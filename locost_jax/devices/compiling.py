@@ -29,7 +29,6 @@ def describe(what, is_reported=False):
   """A context that names what programs compiled inside it are for.
 
   Args:
-    what: for example '8 x 4,096 tokens'.
     is_reported: whether the user has already seen that it is compiled.
   """
   _described.append(what)
@@ -49,11 +48,7 @@ def shape_of(inputs):
 
 @functools.cache  # one thread
 def announce(seconds=None):
-  """Reports long compilations of this thread from now on, on the first host.
-
-  Args:
-    seconds: the shortest compilation to report; None: SECONDS.
-  """
+  """Reports long compilations of this thread from now on, on the first host."""
   seconds = SECONDS if seconds is None else seconds
   watched, since = threading.get_ident(), [None]
 

@@ -11,11 +11,7 @@ import sys
 
 
 def available_bytes(root='/'):
-  """Returns the bytes that can still be allocated, or None if unknown.
-
-  Args:
-    root: directory that contains /proc and /sys.
-  """
+  """Returns the bytes that can still be allocated, or None if unknown."""
   free = free_device_bytes()
   return free_host_bytes(root) if free is None else free
 

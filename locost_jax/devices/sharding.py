@@ -71,7 +71,6 @@ def make_mesh(config, devices=None):
   Args:
     config: config.mesh; data=-1 takes all remaining devices. A run of one
       process may use only some of its devices.
-    devices: the devices of the mesh; None: those of this run.
 
   Raises:
     InputError: the sizes of the axes do not fit the number of devices.
@@ -125,11 +124,7 @@ def spec_of(path):
 
 
 def param_shardings(mesh, params):
-  """Returns the NamedSharding of every parameter.
-
-  Raises:
-    InputError: an axis does not divide a dimension that it splits.
-  """
+  """Returns the NamedSharding of every parameter."""
   return parameters.map_with_path(
       lambda path, leaf: NamedSharding(mesh, _spec_on(mesh, path, leaf.shape)),
       params,
@@ -140,9 +135,6 @@ def _spec_on(mesh, path, shape):
   """Returns `spec_of` for a shape.
 
   A vocabulary that an axis does not divide is not split over it.
-
-  Raises:
-    InputError: an axis does not divide another dimension.
   """
   spec = list(spec_of(path))
   for i, axis in enumerate(spec):
@@ -192,9 +184,6 @@ def state_shardings(mesh, abstract_state):
   An optimiser's array for a parameter is sharded as the parameter is; it has
   the parameter's shape, and its path ends with the parameter's path. Factored
   statistics, counters and keys are copied to every device.
-
-  Args:
-    abstract_state: shapes of the state, a NamedTuple with a field `params`.
   """
   specs = {}
   for path, leaf in parameters.flatten(abstract_state.params).items():
@@ -245,9 +234,6 @@ def batch_parts(mesh):
 def smallest_batch(reads_pages=False):
   """Returns the shape of the smallest inputs that the current mesh can split.
 
-  Args:
-    reads_pages: whether the model reads pages.
-
   Returns:
     (rows, length), or (rows, pages, length) for a model that reads pages.
   """
@@ -257,12 +243,7 @@ def smallest_batch(reads_pages=False):
 
 
 def check_batch_size(batch_size, mesh, key):
-  """Raises an InputError unless the mesh can split a batch evenly.
-
-  Args:
-    batch_size: documents in a batch, over all devices.
-    key: the config key of `batch_size`, such as 'train.batch_size'.
-  """
+  """Raises an InputError unless the mesh can split a batch evenly."""
   parts = batch_parts(mesh)
   if batch_size < 1 or batch_size % parts:
     raise InputError(
@@ -276,7 +257,6 @@ def global_batch(batch, mesh, pad_id):
 
   Args:
     batch: dict of numpy arrays [B / parts, ...], the part of `host_part`.
-    pad_id: the padding token.
 
   Returns:
     dict of jax arrays [B, ...], sharded as in `batch_sharding`. Encoder inputs
@@ -325,11 +305,7 @@ class HostPart(NamedTuple):
 
 
 def host_part(mesh):
-  """Returns the HostPart of this process.
-
-  Raises:
-    InputError: the mesh does not give each host contiguous rows.
-  """
+  """Returns the HostPart of this process."""
   rows = mesh.devices.reshape(batch_parts(mesh), -1)
   hosts = [{device.process_index for device in row} for row in rows]
   me = jax.process_index()

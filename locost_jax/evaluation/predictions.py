@@ -217,7 +217,7 @@ def write(path, rows, shared=()):
   """Writes rows as JSONL, atomically.
 
   A file of other settings or documents is kept: `NAME.settings-HASH.jsonl` is
-  written instead of `NAME.jsonl`. find_predictions.py finds both.
+  written instead of `NAME.jsonl`. `workdir.find` finds both.
 
   Args:
     rows: dicts from `evaluate.measure`; a list of references is written as `references`.

@@ -1,5 +1,6 @@
 """Collective operations of a run's hosts, and work of the first host only."""
 
+import contextlib
 import json
 import sys
 
@@ -27,23 +28,21 @@ def log(text):
     print(text, file=sys.stderr, flush=True)
 
 
-def raise_together(problem):
-  """Raises an InputError on every host if one of them has a problem.
-
-  Args:
-    problem: this host's error message, or None.
-  """
+@contextlib.contextmanager
+def raising_together():
+  """A context whose InputError on one host is raised on every host."""
+  problem = None
+  try:
+    yield
+  except InputError as error:
+    problem = str(error)
   problem = next(filter(None, gather_rows([problem])), None)
   if problem:
     raise InputError(problem)
 
 
 def gather_rows(rows):
-  """Returns the rows of all hosts in one list, the same on every host.
-
-  Args:
-    rows: this host's list of values that JSON can represent.
-  """
+  """Returns the rows of all hosts in one list, the same on every host."""
   if jax.process_count() == 1:
     return rows
   data = np.frombuffer(json.dumps(rows).encode(), np.uint8)

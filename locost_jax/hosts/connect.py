@@ -76,12 +76,6 @@ def connect(values, seconds=TIMEOUT):
   """Lets JAX connect the hosts, if there are several.
 
   The process ends with one line if a host does not appear.
-
-  Args:
-    seconds: how long to wait for them.
-
-  Raises:
-    InputError: a flag is missing or wrong, or the hosts' versions differ.
   """
   config = find_host_config(values, os.environ, seconds)
   if config.hosts == 1:
@@ -132,14 +126,7 @@ def check_versions():
 
 
 def find_host_config(values, environment, seconds=TIMEOUT):
-  """Returns this process's HostConfig; host 0 of 1 if it is alone.
-
-  Args:
-    seconds: how long to wait for the cluster's answer.
-
-  Raises:
-    InputError: a flag is missing or wrong, or the cluster does not answer.
-  """
+  """Returns this process's HostConfig; host 0 of 1 if it is alone."""
   given = {
       name: values[name].value for name in ('coordinator', 'hosts', 'host')
   }

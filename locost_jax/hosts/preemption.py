@@ -30,11 +30,7 @@ class Interrupted(BaseException):
 
 
 class Signals:
-  """Context that records SIGTERM and SIGINT; only in the main thread.
-
-  Attributes:
-    received: the first signal, or None.
-  """
+  """Context that records SIGTERM and SIGINT; only in the main thread."""
 
   def __init__(self):
     self.received = None
@@ -98,14 +94,7 @@ class Signals:
       self._may_raise = False
 
   def start_sum(self, mesh):
-    """Starts the sum of all processes' flags; every process must call it.
-
-    Args:
-      mesh: the run's mesh, of all devices of all processes.
-
-    Returns:
-      The sum, for `check`; None with one process.
-    """
+    """Starts the sum of all processes' flags; every process must call it."""
     if jax.process_count() == 1:
       return None
     if self._sum is None:
@@ -118,11 +107,7 @@ class Signals:
     )
 
   def check(self, flags):
-    """Raises Interrupted, once, if any process had received a signal.
-
-    Args:
-      flags: the sum that `start_sum` returned.
-    """
+    """Raises Interrupted, once, if any process had received a signal."""
     if flags is None or self._agreed or not int(jax.device_get(flags)):
       return
     self._agreed = True

@@ -120,10 +120,6 @@ def ending_after(seconds, what):
   """Context that ends the process with a message if it takes too long.
 
   For waits inside JAX before a run begins, whose stacks show nothing.
-
-  Args:
-    seconds: how long the context may take.
-    what: what it waits for, for the message.
   """
 
   def end():

@@ -10,6 +10,7 @@ import itertools
 
 from locost_jax import models
 from locost_jax.data import cache as cache_lib
+from locost_jax.data import mixture
 from locost_jax.data import pipeline
 from locost_jax.data import tasks
 from locost_jax.devices import sharding
@@ -25,6 +26,10 @@ from locost_jax.models import parameters
 from locost_jax.workdir import phases as phases_lib
 
 _REFERENCES = 1000  # read to choose a protocol
+_SIDES = (
+    ('inputs', 'max_input_length'),
+    ('targets', 'max_target_length'),
+)
 
 
 class Setup:
@@ -43,10 +48,7 @@ class Setup:
     """Makes the mesh.
 
     Args:
-      devices: from `topology.devices`; None: those of this process.
-
-    Raises:
-      InputError: config.mesh does not fit the devices.
+      devices: from `dry_run.topology_devices`; None: those of this process.
     """
     self.phase = phase
     self.name, self.directory, self.config = phase
@@ -146,6 +148,11 @@ class Setup:
           f'({self.task})'
       )
 
+  @property
+  def lower_is_better(self):
+    """The metrics of which checkpoints with lower values are better."""
+    return metric_table.lower_is_better(self.config.eval.metrics)
+
   def labels(self):
     """Returns the signatures of evaluations, for telemetry.Options.labels."""
     names, limit = self.config.eval.metrics, self.config.eval.examples
@@ -163,10 +170,6 @@ class Setup:
 
   def evaluate(self, params, step):
     """Evaluates on the validation split and keeps the predictions.
-
-    Args:
-      params: the model's parameters, on the mesh.
-      step: the parameters' step, for the file's name.
 
     Returns:
       {'eval/TASK/NAME': number}.
@@ -220,21 +223,13 @@ class Setup:
     return self.directory / 'predictions' / name
 
   def use_vocabulary(self, vocabulary):
-    """Sets the vocabulary, and config.model.vocab_size if it is 0.
-
-    Raises:
-      InputError: config.model.vocab_size is smaller than the vocabulary.
-    """
+    """Sets the vocabulary, and config.model.vocab_size if it is 0."""
     self.vocabulary = vocabulary
     fill_vocab_size(self.config, vocabulary)
     self.__dict__.pop('shapes', None)  # cached with another vocab_size
 
   def open_caches(self, directory, splits, allow_other_caches=False):
-    """Opens the records of some splits, tokenising what is missing.
-
-    Args:
-      directory: of the caches, unless config.data.cache_dir is set.
-    """
+    """Opens the records of some splits, tokenising what is missing."""
     for split in splits:
       self.caches[split] = cache_lib.open_cache(
           self.config,
@@ -258,11 +253,7 @@ def model_facts(config):
 
 
 def fill_vocab_size(config, vocabulary):
-  """Sets config.model.vocab_size to the vocabulary's size if it is 0.
-
-  Raises:
-    InputError: it is smaller than the vocabulary.
-  """
+  """Sets config.model.vocab_size to the vocabulary's size if it is 0."""
   if not config.model.vocab_size:
     config.model.vocab_size = vocabulary.size
   if config.model.vocab_size < vocabulary.size:
@@ -270,3 +261,39 @@ def fill_vocab_size(config, vocabulary):
         f'config.model.vocab_size={config.model.vocab_size}: expected 0 or at '
         f'least {vocabulary.size}, the tokens of the vocabulary'
     )
+
+
+def describe_cut(setup):
+  """Yields a line for each split with documents cut at the maximum lengths.
+
+  The counts are stored in the token caches, so they cost nothing here.
+  """
+  for split in 'train', 'validation':
+    found = setup.eval_caches(split)
+    if isinstance(cache := found.get(setup.task), mixture.Mixture):
+      found = cache.tasks
+    for task, cache in found.items():
+      parts = list(_parts_cut(cache, setup.config.data))
+      if parts:
+        yield f'{task}, {split}: {"; ".join(parts)}'
+
+
+def _parts_cut(cache, data):
+  """Yields 'data.max_input_length=512 cuts 3 of 9 inputs: ...'.
+
+  Yields nothing for a cache that is filled while the run trains.
+  """
+  stats, lengths = getattr(cache, 'stats', {}), getattr(cache, 'lengths', ())
+  for i, (side, key) in enumerate(_SIDES):
+    if not len(lengths) or (side == 'inputs' and data.pages):
+      continue
+    most, count = data[key], stats.get(f'{side}_cut')
+    share = ''
+    if count is None:  # a cache of an older version, or a part of a cache
+      count = int((lengths[:, i] >= most).sum())
+    else:
+      lost = stats[f'{side}_lost']
+      whole = lost + stats[f'{side[:-1]}_tokens']
+      share = f', {lost / max(whole, 1):.1%} of their tokens'
+    if count:
+      yield f'data.{key}={most} cuts {count:,} of {len(lengths):,} {side}{share}'

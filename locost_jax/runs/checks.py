@@ -1,6 +1,7 @@
 """Checks keys, files and vocabulary before a run writes anything."""
 
 import importlib.util
+import os
 
 from locost_jax import files
 from locost_jax import models
@@ -11,13 +12,18 @@ from locost_jax.data.pages import CHUNKS
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.evaluation import evaluate
+from locost_jax.hugging_face import hub
+from locost_jax.models import parameters
 from locost_jax.runs import assemble
-from locost_jax.runs import choose_vocabulary
 from locost_jax.runs import resume
 from locost_jax.training import objectives
 from locost_jax.training import optim
 from locost_jax.training import train
+from locost_jax.training import warm_start
 from locost_jax.vocabularies import sentencepiece_vocabulary
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
+from locost_jax.workdir import find
+from locost_jax.workdir import phases as phases_lib
 
 # What training needs beyond the base dependencies; `setup.cfg` has the same.
 _TRAIN_EXTRA = (
@@ -27,21 +33,17 @@ _TRAIN_EXTRA = (
     'array_record',
     'msgpack',
 )
+_WITHOUT_ROWS = (
+    "config.train.init_map=(('(token_embedding|logits)/.*', ''),) to begin "
+    'with new rows'
+)
 
 
 def check_all(setups, workdir):
-  """Checks keys, then files and fields, then the vocabulary.
-
-  Returns:
-    The vocabulary, or None if one is to be trained.
-
-  Raises:
-    InputError: a check failed.
-  """
+  """Checks keys, then files and fields, then the vocabulary."""
   files.check_directory('--workdir', workdir)
   for setup in setups:
     check_keys(setup, setups[0])
-    objectives.check(setup.config)
     if setup.config.data.cache_dir:
       files.check_directory('data.cache_dir', setup.config.data.cache_dir)
   resume.check_unchanged(setups, workdir)
@@ -49,7 +51,7 @@ def check_all(setups, workdir):
   for setup in setups:
     tasks.check(setup.config)
     tasks.check_training(setup.config)
-  vocabulary = choose_vocabulary.choose_vocabulary(setups, workdir)
+  vocabulary = choose_vocabulary(setups, workdir)
   to_be_trained = sentencepiece_vocabulary.SentencePieceVocabulary
   for setup in setups:
     tasks.check_starts(setup.config, vocabulary or to_be_trained)
@@ -64,16 +66,11 @@ def check_all(setups, workdir):
 
 
 def check_keys(setup, first):
-  """Raises an InputError for invalid values of the config.
-
-  Args:
-    first: the Setup of the first phase.
-  """
+  """Raises an InputError for invalid values of the config."""
   config, mesh = setup.config, setup.mesh
-  train.check(config)
+  train.check(config, mesh)
   optim.make_schedule(config.optim, config.train.steps)
   check_evaluation_keys(setup)
-  train.check_batch(config.train, mesh)
   pipeline.check(config, sharding.batch_parts(mesh) * config.train.accumulate)
   if config.optim.groups or config.train.lora.rank:
     objectives.make_optimizer(config, setup.shapes)
@@ -167,3 +164,78 @@ def require_train_extra():
     raise InputError(
         f'training needs {", ".join(missing)}: pip install "locost_jax[train]"'
     )
+
+
+def choose_vocabulary(setups, workdir):
+  """Returns the run's vocabulary, or None if it is to be trained.
+
+  A continued run has the vocabulary in WORKDIR, a new one that of
+  config.data.vocabulary or, if this is 'train', of train.init_from.
+
+  Raises:
+    InputError: two of these vocabularies differ, or train.init_from has none.
+  """
+  names = sorted({setup.config.data.vocabulary for setup in setups})
+  if len(names) > 1:
+    raise InputError(
+        'config.data.vocabulary must be the same in all phases, '
+        f'not {" and ".join(names)}'
+    )
+  found = {}
+  begun = phases_lib.read_config(workdir) is not None
+  if begun:
+    found[str(workdir)] = vocabulary_lib.load_vocabulary(workdir / 'vocabulary')
+  if names[0] != 'train':
+    found[f'config.data.vocabulary={names[0]}'] = (
+        vocabulary_lib.load_vocabulary(names[0])
+    )
+  settings = setups[0].config.train
+  init_from = settings.init_from
+  # train.init_map may exclude the embedding.
+  takes_rows = not found or warm_start.takes_vocabulary(
+      settings.init_map, parameters.flatten(setups[0].shapes)
+  )
+  if init_from and not begun and takes_rows:
+    where = f'config.train.init_from={init_from}'
+    found[where] = find.find_vocabulary(_find_home(init_from))
+    if found[where] is None:
+      raise InputError(
+          f'{where}: has no vocabulary, so the tokens of its embedding are '
+          'unknown; put its tokenizer files there, or give another '
+          f'config.data.vocabulary and {_WITHOUT_ROWS}'
+      )
+  return _check_equal(found, '' if begun else f', or {_WITHOUT_ROWS}')
+
+
+def _check_equal(found, alternative):
+  """Returns the vocabulary of {where: vocabulary}; all must be equal."""
+  if not found:
+    return None
+  (first, vocabulary), *others = found.items()
+  for where, other in others:
+    if other.fingerprint != vocabulary.fingerprint:
+      raise InputError(
+          f'{where} has another vocabulary ({other.size} tokens) than {first} '
+          f'({vocabulary.size} tokens): expected the same{alternative}'
+      )
+  return vocabulary
+
+
+def _find_home(init_from):
+  """Returns the directory of the vocabulary of train.init_from.
+
+  A model on the Hugging Face Hub is downloaded unless it is cached.
+  """
+  try:
+    init_from = hub.find_directory(init_from)
+  except InputError as error:
+    raise InputError(f'config.train.init_from={error}') from None
+  run = find.find_run(init_from)
+  if run is not None:
+    return run[0]
+  if not os.path.exists(os.path.join(init_from, phases_lib.CONFIG_FILE)):
+    raise InputError(
+        f'config.train.init_from={init_from}: no config.json in this '
+        'directory; expected a WORKDIR or a Hugging Face directory'
+    )
+  return init_from

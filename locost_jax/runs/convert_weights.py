@@ -1,18 +1,21 @@
-"""Converts weights between Hugging Face directories and runs.
+"""Converts weights between Hugging Face directories and runs, and verifies them.
 
 Both directions write to a temporary directory, rename it when it is complete,
 and return a report: a dict for JSON of direction ('run' or 'hugging_face'),
 model, tensors and parameters (numbers), dtype, copied (the tokenizer's files)
-and notes (lines).
+and notes (lines). Verifying runs the same documents in both frameworks; it needs
+PyTorch and transformers.
 """
 
 import contextlib
+import importlib.util
 import json
-import math
 import os
 from pathlib import Path
 import shutil
 import time
+
+import numpy as np
 
 from locost_jax import files
 from locost_jax import models
@@ -26,6 +29,7 @@ from locost_jax.hugging_face import export
 from locost_jax.hugging_face import hub
 from locost_jax.hugging_face import weights
 from locost_jax.models import parameters
+from locost_jax.summarizing import pretrained
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
@@ -33,17 +37,16 @@ from locost_jax.workdir import checkpoint
 from locost_jax.workdir import find
 from locost_jax.workdir import phases as phases_lib
 
+SUPPORTED = ('t5', 'longt5', 'bart')  # values of config.model.name
+# Largest difference of logits, as a share of the largest logit: both sides
+# compute in float32; weights exported in bfloat16 have 8 significant bits.
+TOLERANCE = {'float32': 1e-3, 'bfloat16': 0.1}
+_SHAPE = 2, 64, 16  # documents, tokens per document, tokens per target
+_FIRST = 3  # smaller token ids are special tokens
+
 
 def import_release(source, target):
-  """Converts a Hugging Face directory to a WORKDIR.
-
-  Args:
-    source: the Hugging Face directory.
-    target: the new WORKDIR, a Path.
-
-  Returns:
-    The report.
-  """
+  """Converts a Hugging Face directory to a WORKDIR."""
   config = configs.model_config(source)
   settings = configs.generation_settings(source)
   decode_settings.check(settings, config['vocab_size'])
@@ -54,7 +57,11 @@ def import_release(source, target):
   find.check_vocabulary(source, vocabulary, config)
   released = weights.Released(source, config, abstract)
   with new_directory(target) as directory:
-    params = _read_released(released, abstract)
+    params, progress = {}, Progress()
+    for path in abstract:
+      params[path] = released.read(path)
+      progress.show('reading', len(params), len(abstract))
+    progress.wipe()
     checkpoint.save_params(
         directory / 'checkpoints' / '0', parameters.unflatten(params)
     )
@@ -78,39 +85,15 @@ def import_release(source, target):
       direction='run',
       model=config['name'],
       tensors=len(released.stored),
-      parameters=_count(abstract),
+      parameters=parameters.count(abstract),
       dtype='float32',
       copied=copied,
       notes=notes,
   )
 
 
-def _count(params):
-  """Returns the number of weights in {path: leaf with a shape}."""
-  return sum(math.prod(x.shape) for x in params.values())
-
-
-def _read_released(released, abstract):
-  """Returns all parameters as {path: array}."""
-  params, progress = {}, Progress()
-  for path in abstract:
-    params[path] = released.read(path)
-    progress.show('reading', len(params), len(abstract))
-  progress.wipe()
-  return params
-
-
 def export_run(home, step_directory, stored, target, dtype, max_shard_size):
-  """Converts a run's checkpoint to a Hugging Face directory.
-
-  Args:
-    target: the new directory, a Path.
-    dtype: of the exported tensors.
-    max_shard_size: the largest size of a file of tensors, in bytes.
-
-  Returns:
-    The report.
-  """
+  """Converts a run's checkpoint to a Hugging Face directory."""
   config, vocabulary = stored['model'], find.find_vocabulary(home)
   settings = decode_settings.of_run(stored)
   if vocabulary is not None:
@@ -122,7 +105,14 @@ def export_run(home, step_directory, stored, target, dtype, max_shard_size):
   checkpoint.compare(params, abstract, step_directory)
   params = parameters.flatten(params)
   with new_directory(target) as directory:
-    written = _write_exported(exported, directory, params, max_shard_size)
+    progress = Progress()
+    written = exported.write(
+        directory,
+        params,
+        max_shard_size,
+        lambda done: progress.show('writing', done, len(exported.tensors)),
+    )
+    progress.wipe()
     for name, content in (
         ('config.json', configs.release(config, settings, dtype)),
         ('generation_config.json', configs.release_generation(settings)),
@@ -144,7 +134,7 @@ def export_run(home, step_directory, stored, target, dtype, max_shard_size):
       model=config['name'],
       checkpoint=str(step_directory),
       tensors=len(exported.tensors),
-      parameters=_count(params),
+      parameters=parameters.count(params),
       dtype=dtype,
       files=written,
       copied=copied,
@@ -152,30 +142,12 @@ def export_run(home, step_directory, stored, target, dtype, max_shard_size):
   )
 
 
-def _write_exported(exported, directory, params, max_shard_size):
-  """Writes the tensors; returns the names of the files."""
-  progress = Progress()
-  written = exported.write(
-      directory,
-      params,
-      max_shard_size,
-      lambda done: progress.show('writing', done, len(exported.tensors)),
-  )
-  progress.wipe()
-  return written
-
-
 def _as_json(content):
   return json.dumps(content, indent=2) + '\n'
 
 
 def copy_tokenizer(home, target):
-  """Copies a tokenizer's files; returns their names.
-
-  Args:
-    home: the directory of a run or a release.
-    target: a Path; made if missing.
-  """
+  """Copies a tokenizer's files; returns their names."""
   inner = Path(home) / 'vocabulary'
   source = inner if inner.is_dir() else Path(home)
   names = [name for name in hub.TOKENIZER_FILES if (source / name).is_file()]
@@ -186,14 +158,7 @@ def copy_tokenizer(home, target):
 
 
 def describe_tokenizer(directory, vocabulary):
-  """Writes tokenizer_config.json, which gives transformers the class.
-
-  Args:
-    directory: a Path; an existing tokenizer_config.json is kept.
-
-  Returns:
-    Lines for the report.
-  """
+  """Writes tokenizer_config.json, which gives transformers the class."""
   path = directory / 'tokenizer_config.json'
   is_bytes = isinstance(vocabulary, byte_vocabulary.ByteVocabulary)
   notes = (
@@ -223,12 +188,6 @@ def new_directory(target):
   """Yields a temporary directory, renamed to `target` at the end.
 
   It is removed after an exception.
-
-  Args:
-    target: a Path that does not exist; its parent does.
-
-  Raises:
-    InputError: the directory cannot be written.
   """
   directory = target.with_name(f'{target.name}.tmp{os.getpid()}')
   try:
@@ -252,3 +211,83 @@ def _remove(directory):
       time.sleep(0.05)
     if not directory.exists():
       return
+
+
+def check_verifiable(name):
+  """Raises an InputError if a model cannot be compared."""
+  if name not in SUPPORTED:
+    raise InputError(
+        f'--verify: transformers has no {name!r}; expected one of '
+        f'{", ".join(SUPPORTED)}'
+    )
+  for package in 'torch', 'transformers':
+    if importlib.util.find_spec(package) is None:
+      raise InputError(
+          f'--verify needs {package}, which is not installed: '
+          "pip install 'locost_jax[peers]'"
+      )
+
+
+def verify(run, release, dtype='float32'):
+  """Compares the logits of a run with those that transformers computes.
+
+  Returns:
+    A dict: tokens compared, difference (the largest of two logits), largest
+    (logit), same_choice (share of positions with the same likeliest token).
+  """
+  ours = pretrained.load(os.fspath(run))
+  inputs, targets = _make_tokens(ours.config)
+  expected = _transformers_logits(os.fspath(release), inputs, targets)
+  found = ours.logits(inputs, targets)
+  difference = float(np.abs(found - expected).max())
+  largest = float(np.abs(expected).max())
+  if not difference <= TOLERANCE[dtype] * largest:
+    raise InputError(
+        f'--verify: the logits of {run} and of {release} in transformers '
+        f'differ by {difference:.2g}, the largest is {largest:.2g}: expected '
+        f'at most {TOLERANCE[dtype]:g} of it; do not use the converted weights'
+    )
+  return dict(
+      tokens=inputs.size + targets.size,
+      difference=difference,
+      largest=largest,
+      same_choice=float((found.argmax(-1) == expected.argmax(-1)).mean()),
+  )
+
+
+def _make_tokens(config):
+  """Returns random documents [B, L] and targets [B, T], no special tokens."""
+  rng = np.random.default_rng(0)
+  B, L, T = _SHAPE
+  most = config.max_positions or L
+  draw = lambda length: rng.integers(
+      min(_FIRST, config.vocab_size - 1), config.vocab_size, (B, length)
+  ).astype(np.int32)
+  return draw(min(L, most)), draw(min(T, most))
+
+
+def _transformers_logits(directory, inputs, targets):
+  """Returns the logits [B, T, V] that transformers computes in float32."""
+  import torch
+  import transformers
+
+  try:
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+        directory, local_files_only=True
+    )
+  except (OSError, ValueError, RuntimeError) as error:
+    reason = ' '.join(str(error).split())
+    raise InputError(
+        f'--verify: transformers cannot load {directory}: {reason}'
+    ) from None
+  tokens = lambda ids: torch.tensor(ids, dtype=torch.long)
+  with torch.inference_mode():
+    return (
+        model.float()
+        .eval()(
+            input_ids=tokens(inputs),
+            attention_mask=torch.ones(inputs.shape, dtype=torch.long),
+            decoder_input_ids=tokens(targets),
+        )
+        .logits.numpy()
+    )

@@ -1,44 +1,50 @@
 """Estimates a run's memory and arithmetic before it starts: `main --dry_run`.
 
-Compiles the train step and the generation program of evaluations for the
-largest batches of the config, on the run's mesh, from shapes alone: nothing is
-computed and no parameter is allocated. The memory is what XLA reports for the
-programs, per device; it does not include what JAX, the data pipeline and the
-allocator need. For devices that are not present (`topology`), the compiler
-reports when the programs do not fit.
+Compiles the train step for the largest batch of the config, on the run's mesh,
+from shapes alone: nothing is computed and no parameter is allocated. The memory
+is what XLA reports for the program, per device; it does not include what JAX,
+the data pipeline and the allocator need. For devices that are not present
+(`topology_devices`), the compiler reports when the step does not fit.
 """
 
-import copy
+import importlib.util
+import json
 import math
+import os
 
 import jax
+from jax.experimental import topologies
 import jax.numpy as jnp
 
-from locost_jax.config import decode_settings
+from locost_jax.command_line import tables
 from locost_jax.data import order
 from locost_jax.data import pages as pages_lib
 from locost_jax.devices import memory
 from locost_jax.devices import sharding
-from locost_jax.evaluation import evaluate
-from locost_jax.evaluation import metric_table
-from locost_jax.generation import generate
+from locost_jax.errors import InputError
 from locost_jax.hosts import collective
-from locost_jax.models import lora
+from locost_jax.models import flops
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
 from locost_jax.runs import checks
-from locost_jax.runs import counted_flops
-from locost_jax.runs import dry_run_report
 from locost_jax.runs import train_run
-from locost_jax.training import optim
 from locost_jax.training import train
+
+INSTALL = "pip install 'locost_jax[tpu-aot]'"
+# Without these libtpu asks the cloud for the type of the machine, and logs many
+# errors if no server answers. The topology overrides the values.
+_MACHINE = {
+    'TPU_SKIP_MDS_QUERY': '1',
+    'TPU_ACCELERATOR_TYPE': 'v5litepod-16',
+    'TPU_WORKER_HOSTNAMES': 'localhost',
+}
 
 
 def dry_run(phases, workdir, devices=None):
   """Runs all checks of a run and compiles its programs; writes no file.
 
   Args:
-    devices: the devices to compile for, from `topology.devices`; None: this
+    devices: the devices to compile for, from `topology_devices`; None: this
       machine's.
 
   Returns:
@@ -57,56 +63,29 @@ def dry_run(phases, workdir, devices=None):
 
 
 def measure_phase(setup, devices=None):
-  """Compiles a phase's programs; if they do not fit, also smaller variants.
-
-  Args:
-    setup: an assemble.Setup, vocab_size filled in.
+  """Compiles a phase's train step.
 
   Returns:
-    dict: name, task, steps, parameters; the results of `compile_programs`;
-    available (free bytes of a device, None if unknown), fits, and changes: a
-    list of dicts (config, total, fits), which ends with the first change that
-    fits.
+    dict: name, task, steps, parameters; the results of `compile_step`;
+    available (free bytes of a device, None if unknown) and fits.
   """
-  config = setup.config
   collective.log(f'{setup.name or "the step"}: compiling')
-  found = dict(
+  found = compile_step(setup)
+  available = None if devices is not None else available_bytes()
+  total = found['memory'] and found['memory']['total']
+  return dict(
       name=setup.name,
       task=setup.task,
-      steps=config.train.steps,
+      steps=setup.config.train.steps,
       parameters=parameters.count(setup.shapes),
-      **compile_programs(setup),
-  )
-  available = None if devices is not None else available_bytes()
-
-  def fits(total):
-    return total is not None and (available is None or total <= available)
-
-  found.update(
+      **found,
       available=available,
-      fits=fits(dry_run_report.peak_bytes(found)),
-      changes=[],
+      fits=total is not None and (available is None or total <= available),
   )
-  step_fits = fits(found['memory'] and found['memory']['total'])
-  changes = () if found['fits'] else propose_changes(setup, step_fits)
-  for change in changes:
-    keys = ' '.join(f'config.{key}={value}' for key, value in change.items())
-    collective.log(f'it does not fit; compiling with {keys}')
-    phase = setup.phase._replace(config=changed(config, change))
-    total = dry_run_report.peak_bytes(
-        compile_programs(assemble.Setup(phase, devices))
-    )
-    found['changes'].append(dict(config=change, total=total, fits=fits(total)))
-    if fits(total):
-      break
-  return found
 
 
-def compile_programs(setup):
-  """Compiles the train step and the generation program of evaluations.
-
-  Args:
-    setup: an assemble.Setup, vocab_size filled in.
+def compile_step(setup):
+  """Compiles the train step.
 
   Returns:
     A dict with these keys; memory is in bytes per device.
@@ -114,13 +93,10 @@ def compile_programs(setup):
       mesh: {axis: size}.
       device: kind of device.
       flops: of a step, on all devices together.
-      memory: of a step: state (parameters and optimiser), arguments, temporary,
-        output, reused (the part of the output in place of arguments), total.
-        None if the compiler refuses the step.
-      evaluating: documents, input_tokens, tokens, temporary, total (including
-        the state). None if evaluations generate nothing, or if refused.
-      refused: the compiler's message that a program needs too much memory, or
-        None.
+      memory: state (parameters and optimiser), arguments, temporary, output,
+        reused (the part of the output in place of arguments), total. None if the
+        compiler refuses the step.
+      refused: the compiler's message that it needs too much memory, or None.
   """
   config, mesh = setup.config, setup.mesh
   documents, *read, T = largest_batch(config)
@@ -153,15 +129,12 @@ def compile_programs(setup):
         ),
         mesh=dict(mesh.shape),
         device=mesh.devices.flat[0].device_kind,
-        flops=counted_flops.count(step.jaxpr),
+        flops=flops.of_step(setup.model, (documents, *read), (documents, T)),
         memory=None,
-        evaluating=None,
         refused=None,
     )
     try:
       results['memory'] = account(step.lower().compile(), bytes_of(state))
-      if metric_table.of_summaries(config.eval.metrics):
-        results['evaluating'] = _compile_generation(setup, read, state)
     except jax.errors.JaxRuntimeError as error:
       if 'RESOURCE_EXHAUSTED' not in str(error):
         raise
@@ -169,68 +142,6 @@ def compile_programs(setup):
           str(error).partition('RESOURCE_EXHAUSTED: ')[2].split('\n')[0]
       )
   return results
-
-
-def _compile_generation(setup, read, state):
-  """Returns `evaluating` of `compile_programs`, with a state in memory."""
-  config, mesh = setup.config, setup.mesh
-  settings = evaluate.settings_of(config)
-  rows, seeds = config.eval.batch_size, None
-  if decode_settings.method_of(settings) == 'sample':
-    seeds = _array(mesh, (rows,), dtype=jnp.uint32)
-  params, kernels = lora.without(state.params), ()
-  if config.train.lora.rank:  # merged kernels exist next to the state's
-    kernels = ((config.train.lora.paths, 0.0),)
-  shared, _ = optim.split(params, kernels)
-  inputs = _array(mesh, (rows, *read), 'encoder_input_tokens')
-  programs = [
-      account(program, bytes_of(state))
-      for program in _generation_programs(
-          setup.model, params, inputs, settings, seeds
-      )
-  ]
-  taken = max(programs, key=lambda taken: taken['total'])
-  temporary = taken['temporary']
-  if len(programs) > 1:  # include the encoder memory passed between them
-    temporary = taken['total'] - bytes_of(params)
-  return dict(
-      documents=rows,
-      input_tokens=math.prod(read),
-      tokens=settings.max_length,
-      temporary=temporary,
-      total=taken['total'] + taken['state'] - bytes_of(shared),
-  )
-
-
-def _generation_programs(model, params, inputs, settings, seeds):
-  """Yields the compiled programs of `generate.generate`.
-
-  A model that compacts its encoder memory has two, to read and to write. The
-  compacted size is not known in advance, so the second takes the whole memory.
-  Compacting itself needs less than reading, whose temporary arrays are freed by
-  then.
-
-  Args:
-    params, inputs, seeds: shapes on the mesh; seeds may be None.
-  """
-  if not model.config.is_compacted:
-    write = generate.read_and_write.trace(
-        model, params, inputs, None, settings, seeds
-    )
-    yield write.lower().compile()
-    return
-  traced = generate.read.trace(model, params, inputs, None)
-  read = traced.lower().compile()
-  yield read
-  memory = jax.tree.map(
-      lambda x, sharding: jax.ShapeDtypeStruct(
-          x.shape, x.dtype, sharding=sharding
-      ),
-      traced.out_info,
-      read.output_shardings,
-  )
-  write = generate.write.trace(model, params, memory, settings, seeds)
-  yield write.lower().compile()
 
 
 def _array(mesh, shape, key='', dtype=jnp.int32):
@@ -241,7 +152,7 @@ def _array(mesh, shape, key='', dtype=jnp.int32):
 
 
 def account(compiled, state):
-  """Returns a program's memory as XLA reports it; see `compile_programs`."""
+  """Returns a program's memory as XLA reports it; see `compile_step`."""
   sizes = compiled.memory_analysis()
   taken = dict(
       state=state,
@@ -284,45 +195,6 @@ def largest_batch(config):
   return documents, *read, data.max_target_length
 
 
-def propose_changes(setup, step_fits=False):
-  """Yields changes of the config that need less memory, least harmful first.
-
-  All but the last, which halves the input length, leave the results as they
-  are.
-
-  Args:
-    setup: an assemble.Setup that does not fit.
-    step_fits: whether the train step fits, so that only evaluations do not.
-  """
-  config, documents = setup.config, sharding.batch_parts(setup.mesh)
-  rows = largest_batch(config)[0] // documents
-  lean = {}
-  if step_fits:
-    if config.eval.batch_size > documents:
-      lean = {'eval.batch_size': documents}
-      yield lean
-  else:
-    if config.train.remat != 'full':
-      lean = {'train.remat': 'full'}
-      yield lean
-    if rows > config.train.accumulate:
-      lean = {**lean, 'train.accumulate': rows}
-      yield lean
-  is_paged = config.data.pages in pages_lib.LOCALITIES
-  key = 'page_length' if is_paged else 'max_input_length'
-  if config.data[key] > 1:
-    yield {**lean, f'data.{key}': config.data[key] // 2}
-
-
-def changed(config, change):
-  """Returns a copy of the config with {'train.remat': 'full', ...} set."""
-  config = copy.deepcopy(config)
-  for key, value in change.items():
-    section, name = key.split('.')
-    config[section][name] = value
-  return config
-
-
 def available_bytes():
   """Returns the free bytes of one device, or None; CPU devices share memory."""
   free = memory.free_device_bytes()
@@ -330,3 +202,106 @@ def available_bytes():
     return free
   free = memory.free_host_bytes()
   return None if free is None else free // jax.local_device_count()
+
+
+def topology_devices(name):
+  """Returns the devices of a TPU slice, for compiling only, without a TPU.
+
+  libtpu contains the TPU compiler, which reports the memory of a program and
+  refuses one that does not fit a chip's memory.
+
+  Args:
+    name: a generation and the chips along its axes, as libtpu names them:
+      'v5e:4x4', 'v6e:2x4' or 'v4:2x2x2'.
+
+  Raises:
+    InputError: an unknown slice, or libtpu is not installed.
+  """
+  if importlib.util.find_spec('libtpu') is None:
+    raise InputError(
+        f'--topology={name}: compiling for TPUs needs libtpu, '
+        f'which is not installed: {INSTALL}'
+    )
+  for variable, value in _MACHINE.items():
+    os.environ.setdefault(variable, value)
+  try:
+    return topologies.get_topology_desc(
+        platform='tpu', topology_name=name
+    ).devices
+  except jax.errors.JaxRuntimeError as error:
+    raise InputError(
+        f'--topology={name}: expected a TPU slice like v5e:4x4; libtpu says: '
+        f'{str(error).splitlines()[0]}'
+    ) from None
+
+
+def format_json(phases):
+  """Returns the results of `dry_run.dry_run` as one JSON object."""
+  return json.dumps({'phases': phases})
+
+
+def format_text(phases):
+  """Returns the results of `dry_run.dry_run` as text."""
+  return '\n\n'.join('\n'.join(_lines(phase)) for phase in phases)
+
+
+def _lines(phase):
+  """Yields the lines of a phase, from `measure_phase`."""
+  batch, mesh, memory_of_step = phase['batch'], phase['mesh'], phase['memory']
+  devices, operations = math.prod(mesh.values()), phase['flops']
+  each = f', {operations / devices:.3g} on each device' if devices > 1 else ''
+  axes = ' '.join(f'{axis}={size}' for axis, size in mesh.items())
+  yield (
+      f'{phase["name"] or "training"} on {phase["task"]}, {phase["steps"]} '
+      'steps; nothing was run'
+  )
+  yield from tables.align(
+      [
+          [
+              '  largest batch',
+              f'{batch["documents"]} documents, {batch["input_tokens"]} -> '
+              f'{batch["target_tokens"]} tokens',
+          ],
+          ['  devices', f'{devices} x {phase["device"]}, {axes}'],
+          ['  parameters', f'{phase["parameters"] / 1e6:.1f}M'],
+          ['  a step', f'{operations:.3g} FLOPs{each}'],
+      ],
+      left=(0, 1),
+      least=17,
+  )
+  yield '  memory of a device'
+  yield from tables.align(
+      list(_memory(memory_of_step, phase['available'])),
+      left=(0, 2),
+      least=(15, 9, 0),
+  )
+  if phase['refused']:
+    yield f'  the compiler refuses the step:\n    {phase["refused"]}'
+  if not phase['fits']:
+    yield (
+        '  IT DOES NOT FIT: try train.remat=full, a larger train.accumulate,\n'
+        '  shorter inputs, a smaller model, optim.name=adafactor, or more devices'
+    )
+  elif phase['available'] is not None:
+    share = memory_of_step['total'] / phase['available']
+    yield f'  it fits: {share:.0%} of what is available'
+  else:
+    yield '  the compiler takes it; the free memory is unknown'
+
+
+def _memory(step, available):
+  """Yields the rows of the table of memory."""
+  show = memory.format_bytes
+  if step:
+    for key, text in (
+        (
+            'arguments',
+            f'{show(step["state"])} parameters and optimiser, and the batch',
+        ),
+        ('temporary', 'gradients and what they are made from'),
+        ('output', f'{show(step["reused"])} of it in place of arguments'),
+        ('total', ''),
+    ):
+      yield [f'    {key}', show(step[key]), text]
+  if available is not None:
+    yield ['    available', show(available), '']

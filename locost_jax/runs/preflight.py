@@ -34,14 +34,6 @@ def run(phases, workdir, expected, seconds, file):
 
   Args:
     expected: {'hosts', 'devices': number, or None for any}.
-    seconds: time limit of each answer.
-    file: where the first host writes the result of each check.
-
-  Returns:
-    dict of the results, for JSON.
-
-  Raises:
-    InputError: a check failed on any host; raised on every host.
   """
 
   def report(title, text):
@@ -108,11 +100,7 @@ def check_expected(expected, hosts, devices):
 
 
 def sum_over_devices():
-  """Runs one all-reduce over all devices; returns its seconds once compiled.
-
-  Raises:
-    InputError: the sum is wrong.
-  """
+  """Runs one all-reduce over all devices; returns its seconds once compiled."""
   n = jax.device_count()
   mesh = jax.make_mesh((n,), ('all',), (jax.sharding.AxisType.Auto,))
   numbers = jax.make_array_from_callback(
@@ -134,13 +122,9 @@ def write_and_read(workdir, seconds):
 
   Args:
     workdir: WORKDIR; made if missing, and removed again in this case.
-    seconds: time limit of each answer.
 
   Returns:
     The free bytes on WORKDIR's disk.
-
-  Raises:
-    InputError: a host cannot write, or does not see another host's file.
   """
   # Listed before any host makes them; the last host removes them.
   made = [path for path in (workdir, *workdir.parents) if not path.exists()]
@@ -172,12 +156,8 @@ def write_and_read(workdir, seconds):
 @contextlib.contextmanager
 def _raising_together(seconds, what):
   """Raises one host's error on all hosts; ends a process that waits for long."""
-  problem = None
-  with watchdog.ending_after(seconds, what):
+  with watchdog.ending_after(seconds, what), collective.raising_together():
     try:
       yield
-    except InputError as error:
-      problem = str(error)
     except OSError as error:
-      problem = f'{what}: {error.strerror}'
-    collective.raise_together(problem)
+      raise InputError(f'{what}: {error.strerror}') from error

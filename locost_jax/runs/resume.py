@@ -2,13 +2,16 @@
 
 The config must be the one that the run was started with, except for keys that
 change no result (`_FREE`). A key that one of the two configs lacks, because it
-is newer or older than the run, has its default.
+is newer or older than the run, has its default. Commands without --config use
+the config of the run.
 """
 
-import json
 import re
 
+from ml_collections import ConfigDict
+
 from locost_jax import models
+from locost_jax import untrusted
 from locost_jax.data import corpus
 from locost_jax.data import span_corruption
 from locost_jax.errors import InputError
@@ -39,9 +42,6 @@ def check_unchanged(setups, workdir):
 
   Args:
     setups: assemble.Setups of all phases; the configs' schedules are resolved.
-
-  Raises:
-    InputError: with the keys that differ, both values, and what to do.
   """
   _check_phases(setups, workdir)
   for i, setup in enumerate(setups):
@@ -126,9 +126,6 @@ def check_steps(setup, stored):
   """Raises an InputError if another train.steps changes a rate already used.
 
   The cooldown ends at train.steps, so these may change until it begins.
-
-  Args:
-    setup: an assemble.Setup, its schedule resolved.
   """
   cooldown, before = setup.config.optim.cooldown_steps, stored['train']['steps']
   now = setup.config.train.steps
@@ -164,10 +161,6 @@ def list_differences(stored, config, keys='.*', free=_FREE):
   """Returns {key: (old, new)} of the keys that differ but must not.
 
   A missing key has its default; model.vocab_size 0 means the vocabulary's size.
-
-  Args:
-    keys: regex of the dotted keys to compare.
-    free: regex of the dotted keys that may differ.
   """
   defaults = default_values(config.model.name)
   old, new = (
@@ -193,11 +186,7 @@ def fill_defaults(stored):
 
 
 def default_values(model):
-  """Returns the defaults of all keys of a run, as nested dicts.
-
-  Args:
-    model: model.name, which selects the model's keys.
-  """
+  """Returns the defaults of all keys of a run, as nested dicts."""
   from configs import default  # loading the config made it importable
 
   defaults = phases_lib.to_dict(default.get_config())
@@ -228,5 +217,36 @@ def _fill(config, defaults):
 def _show(value):
   if isinstance(value, float) and value.is_integer():
     value = int(value)
-  text = json.dumps(value)
-  return text if len(text) <= 60 else text[:57] + '...'
+  return untrusted.show(value)
+
+
+def read_settings(workdir):
+  """Returns (config, its path) of the run in WORKDIR; None if it has no run.
+
+  `configs` must be importable (`config_files`).
+  """
+  stored = phases_lib.read_config(workdir)
+  if stored is None or 'optim' not in stored:  # converted weights have none
+    return None
+  return make_config(stored), f'{workdir}/{phases_lib.CONFIG_FILE}'
+
+
+def make_config(stored):
+  """Returns a run's config as it was given, except for model.vocab_size."""
+  models.check_choice('model.name', stored['model']['name'], models.MODELS)
+  stored = dict(stored)
+  shares = stored.pop(phases_lib.SHARES, {})
+  config = ConfigDict(_with_tuples(fill_defaults(stored)))
+  with config.optim.ignore_type():
+    for key in optim.STEP_KEYS:
+      config.optim[key] = shares.get(f'optim.{key}', config.optim[key])
+  return config
+
+
+def _with_tuples(value):
+  """Returns nested dicts with tuples, as in config files, for JSON's lists."""
+  if isinstance(value, dict):
+    return {key: _with_tuples(item) for key, item in value.items()}
+  if isinstance(value, list):
+    return tuple(map(_with_tuples, value))
+  return value

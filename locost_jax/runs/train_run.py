@@ -1,6 +1,7 @@
-"""Trains a whole run: checks, vocabulary, records, phases, final scores."""
+"""Trains a whole run, or evaluates it: each function is one story."""
 
 import contextlib
+from pathlib import Path
 import shutil
 
 import jax
@@ -11,38 +12,27 @@ from locost_jax.data import records
 from locost_jax.data import tasks
 from locost_jax.errors import InputError
 from locost_jax.evaluation import content
-from locost_jax.evaluation import metric_table
 from locost_jax.hosts import collective
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
 from locost_jax.runs import checks
-from locost_jax.runs import cut_documents
-from locost_jax.runs import final_scores
-from locost_jax.telemetry import weights_and_biases
-from locost_jax.training import init_from
+from locost_jax.runs import final_table
+from locost_jax.runs import resume
+from locost_jax.telemetry import metrics_log
 from locost_jax.training import train
-from locost_jax.workdir import lock
+from locost_jax.training import warm_start
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
+from locost_jax.workdir import checkpoint
+from locost_jax.workdir import find
 from locost_jax.workdir import phases as phases_lib
-from locost_jax.workdir import trained_queries
 
 
 def train_run(config, phases, workdir, options, when_read=lambda: None):
-  """Runs or continues all phases.
-
-  Args:
-    when_read: called after all data is read and before anything is computed.
-
-  Returns:
-    The final table's contents, see `final_scores.measure_run`.
-
-  Raises:
-    InputError: an invalid config or data, or as in `train.train`.
-    errors.Stopped: after SIGTERM or SIGINT; the state is saved.
-  """
-  weights_and_biases.check(options.wandb)
+  """Runs or continues all phases."""
+  metrics_log.check_wandb(options.wandb)
   setups = [assemble.Setup(phase) for phase in phases]
   files.check_directory('--workdir', workdir)  # before the lock makes it
-  missing = missing_directories(workdir)
+  missing = [path for path in (workdir, *workdir.parents) if not path.exists()]
   with hold_lock(workdir):
     with removing_on_input_error(workdir, missing):
       vocabulary = _prepare(config, setups, workdir)
@@ -57,12 +47,12 @@ def train_run(config, phases, workdir, options, when_read=lambda: None):
         f'workdir {workdir}'
     )
     for line in dict.fromkeys(
-        line for setup in setups for line in cut_documents.describe(setup)
+        line for setup in setups for line in assemble.describe_cut(setup)
     ):
       collective.log(line)
     for setup in setups:
       train_phase(setup, options)
-    return final_scores.measure_run(setups, workdir, 'validation')
+    return final_table.measure_run(setups, workdir, 'validation')
 
 
 def _prepare(config, setups, workdir):
@@ -94,7 +84,7 @@ def train_phase(setup, options):
         setup.directory, setup.config, setup.vocabulary, setup.shares
     )
     content.save(setup.common, setup.directory / content.FILE)
-    trained_queries.save(setup.directory, corpus.has_queries(setup.config))
+    phases_lib.save_queries(setup.directory, corpus.has_queries(setup.config))
   collective.wait_for_hosts(f'start {setup.name}')
   plan = f'{setup.config.train.steps} steps'
   if phases_lib.is_finished(setup.phase):
@@ -102,50 +92,99 @@ def train_phase(setup, options):
   if documents:
     plan += f'; the best by {metric} of {documents:,} validation documents'
   collective.log(f'{setup.name or "training"} on {setup.task}: {plan}')
-  train.train(
-      setup.config,
-      setup.directory,
-      setup.model,
-      setup.mesh,
-      setup.train_batches,
-      setup.evaluate,
-      options._replace(labels=setup.labels()),
-      metric_table.lower_is_better(setup.config.eval.metrics),
+  train.train(setup, options._replace(labels=setup.labels()))
+
+
+def evaluate_run(phases, workdir, whole_split=False, by_length=False):
+  """Evaluates the best checkpoint of WORKDIR.
+
+  Uses the test split, or validation if it is missing. Data and decoding may
+  differ from training; the model may not, except for its dropout.
+
+  Args:
+    whole_split: whether to measure all documents and ignore
+      config.eval.examples, which is meant for evaluations during training.
+  """
+  setups = [assemble.Setup(phase) for phase in phases]
+  for setup in setups:
+    if whole_split:
+      setup.config.eval.examples = 0
+    checks.check_evaluation_keys(setup)
+  setup = choose_setup(setups, workdir)
+  checks.require_train_extra()
+  tasks.check(setup.config)
+  vocabulary = vocabulary_lib.load_vocabulary(setup.directory / 'vocabulary')
+  checks.check_forced_tokens(setup.config, vocabulary)
+  setup.use_vocabulary(vocabulary)
+  caches = workdir / 'cache'
+  setup.open_caches(caches, ('test', 'validation'))
+  setup.caches['test'] = without_hidden(setup.caches['test'], setup.vocabulary)
+  split = 'test' if setup.caches['test'] is not None else 'validation'
+  if setup.config.eval.baselines:
+    setup.open_caches(caches, ('train',))
+  return final_table.measure_run([setup], workdir, split, by_length)
+
+
+def choose_setup(setups, workdir):
+  """Returns the Setup of the phase that WORKDIR's best checkpoint belongs to."""
+  if not workdir.is_dir():
+    raise InputError(f'--workdir={workdir}: no such directory; train first')
+  run = find.find_run(workdir)
+  if run is None:
+    raise InputError(f'--workdir={workdir}: no config.json of a run in it')
+  home, _, stored = run
+  home = Path(home).resolve()
+  for setup in setups:
+    if setup.directory.resolve() == home:
+      resume.check_same_model(setup, stored)
+      return setup
+  raise InputError(
+      f'--workdir={workdir}: its last phase is {run[0]}, which this config '
+      'does not have'
   )
 
 
-def check_init(setup):
-  """Returns a line that reports the parameters of train.init_from, or None.
+def without_hidden(cache, vocabulary):
+  """Returns a test split without the tasks whose summaries are hidden, or None.
 
-  Raises:
-    InputError: the parameters do not fit.
+  Args:
+    cache: from `cache.open_cache`: a Cache, a dict of them, or None.
   """
-  if not setup.config.train.init_from or phases_lib.has_checkpoint(setup.phase):
+  if cache is None:
     return None
-  return init_from.load(setup.config, setup.shapes)[1]
+  several = cache if isinstance(cache, dict) else {'': cache}
+  empty = len(vocabulary_lib.surround(vocabulary, []))
+  shown = {
+      task: found
+      for task, found in several.items()
+      if (found.lengths[:, 1] > empty).any()
+  }
+  for task in several.keys() - shown.keys():
+    collective.log(
+        f'{task or "the task"}: the summaries of the test split are hidden'
+    )
+  if not shown:
+    collective.log('measuring on the validation split')
+    return None
+  return shown if isinstance(cache, dict) else cache
+
+
+def check_init(setup):
+  """Returns a line that reports the parameters of train.init_from, or None."""
+  begun = checkpoint.latest_step(setup.directory / 'checkpoints') is not None
+  if begun or not setup.config.train.init_from:
+    return None
+  return warm_start.load(setup.config, setup.shapes)[1]
 
 
 @contextlib.contextmanager
 def hold_lock(workdir):
-  """Holds the lock on WORKDIR; the first host holds it for all hosts.
-
-  Raises:
-    InputError: another process trains in WORKDIR.
-  """
+  """Holds the lock on WORKDIR; the first host holds it for all hosts."""
   with contextlib.ExitStack() as stack:
-    problem = None
-    if collective.is_first_host():
-      try:
-        stack.enter_context(lock.hold(workdir))
-      except InputError as error:
-        problem = str(error)
-    collective.raise_together(problem)
+    with collective.raising_together():
+      if collective.is_first_host():
+        stack.enter_context(phases_lib.hold_lock(workdir))
     yield
-
-
-def missing_directories(workdir):
-  """Returns those of WORKDIR and its parents that do not exist."""
-  return [path for path in (workdir, *workdir.parents) if not path.exists()]
 
 
 @contextlib.contextmanager
@@ -156,10 +195,10 @@ def removing_on_input_error(workdir, missing):
   and directories are kept if another run has written to them.
 
   Args:
-    workdir: WORKDIR, locked by this run.
-    missing: the result of `missing_directories` before the lock.
+    missing: WORKDIR and those of its parents that the lock had to make.
   """
-  is_new = missing and not _files_of(workdir)
+  names = {path.name for path in workdir.glob('*')}
+  is_new = missing and names <= {phases_lib.LOCK_FILE}
   try:
     yield
   except InputError:
@@ -169,9 +208,3 @@ def removing_on_input_error(workdir, missing):
         for path in missing[1:]:
           path.rmdir()
     raise
-
-
-def _files_of(workdir):
-  if not workdir.is_dir():
-    return []
-  return [path for path in workdir.iterdir() if path.name != lock.FILE]

@@ -5,14 +5,21 @@ after that many steps, {"step": 100, "train/loss": 3.21, ...}. A number that is
 not finite is null. Lines of evaluations also have texts, the signatures. A run
 that resumes from a step drops the lines after it. While the disk is full, lines
 wait in memory.
+
+The id in WORKDIR/wandb.json identifies a run, or each phase of a run with
+phases, so that a resumed run continues the same W&B run. Steps repeated after a
+kill are recorded once: W&B ignores steps up to the last one that it has. Log in
+with wandb's own means (`wandb login`, WANDB_API_KEY, WANDB_MODE=offline).
 """
 
+import importlib.util
 import json
 import math
 from pathlib import Path
 import socket
 import struct
 import time
+import uuid
 
 import numpy as np
 from tensorboardX import summary
@@ -21,6 +28,7 @@ from tensorboardX.record_writer import masked_crc32c
 
 from locost_jax import files
 from locost_jax.errors import InputError
+from locost_jax.workdir import phases as phases_lib
 
 
 class MetricsLog:
@@ -32,9 +40,7 @@ class MetricsLog:
     """Opens WORKDIR/metrics.jsonl and WORKDIR/tensorboard for appending.
 
     Args:
-      start_step: the step that the run resumes from; later lines are removed.
       is_evaluated: whether start_step has been evaluated, see `truncate`.
-      tracker: weights_and_biases.Tracker, or None.
       labels: {prefix: {name: text}}: texts added to every line of metrics.jsonl
         that has a number whose name begins with the prefix.
     """
@@ -111,7 +117,6 @@ class Events(files.Appended):
     """Creates DIRECTORY/events.out.tfevents.TIME.HOST.
 
     Args:
-      directory: created if missing.
       purge_step: TensorBoard hides an earlier process's events from this step
         on.
     """
@@ -152,7 +157,6 @@ def read_total_tokens(path, step, logged):
 
   Args:
     path: of metrics.jsonl; may not exist.
-    step: the step that the run resumes from.
     logged: steps that the lines count; the next line will count the others.
   """
   tokens = None if logged else 0
@@ -200,17 +204,6 @@ def read_curve(path, key):
   return list(steps), list(values)
 
 
-def read_texts(path, key):
-  """Returns the distinct texts of a key in a run, in order of appearance.
-
-  Args:
-    path: of metrics.jsonl; may not exist.
-    key: 'eval/arxiv/signature/rouge' for example.
-  """
-  found = [row.get(key) for _, row in _read_lines(path)]
-  return list(dict.fromkeys(text for text in found if isinstance(text, str)))
-
-
 def _expect_file(path):
   if not Path(path).exists():
     raise InputError(f'{path}: no such file; expected metrics.jsonl of a run')
@@ -222,7 +215,6 @@ def truncate(path, step, is_evaluated=True):
   The file is replaced atomically.
 
   Args:
-    path: of metrics.jsonl; may not exist.
     step: the last step whose lines stay.
     is_evaluated: if False, only the training line of `step` itself stays.
   """
@@ -248,3 +240,65 @@ def _read_lines(path):
       yield line, json.loads(line)
     except ValueError:
       pass
+
+
+def check_wandb(project):
+  """Raises an InputError if a project is given and wandb is not installed."""
+  # W&B leaves a directory `wandb` where it ran, which Python finds as a package
+  # without a file.
+  spec = importlib.util.find_spec('wandb') if project else None
+  if project and (spec is None or spec.origin is None):
+    raise InputError(
+        f'--wandb={project}: wandb is not installed: pip install wandb'
+    )
+
+
+class Tracker:
+  """One run on W&B."""
+
+  def __init__(self, project, workdir, note):
+    """Starts a W&B run, or continues the one of WORKDIR."""
+    check_wandb(project)
+    import wandb  # optional
+
+    self._note, path = note, Path(workdir) / 'wandb.json'
+    known = json.loads(path.read_text()) if path.exists() else {}
+    if known.get('project') != project:
+      known = dict(project=project, id=uuid.uuid4().hex[:12])
+    try:
+      self._run = wandb.init(
+          project=project,
+          id=known['id'],
+          name=str(workdir),
+          resume='allow',
+          dir=str(workdir),
+          config=phases_lib.read_config(workdir),
+          # wandb would capture stderr, which shows the progress line.
+          settings=wandb.Settings(console='off'),
+      )
+    except Exception as error:  # any type: no network, no account, ...
+      raise InputError(
+          f'--wandb={project}: {type(error).__name__}: {error}'
+      ) from None
+    files.write(path, json.dumps(known) + '\n')
+
+  def log(self, step, numbers):
+    """Sends name -> number; an error does not end the run."""
+    if self._run is None:
+      return
+    try:
+      self._run.log(numbers, step=step)
+    except Exception as error:  # any error of the service
+      self._note(
+          f'W&B failed, nothing more is sent: {type(error).__name__}: {error}'
+      )
+      self._run = None
+
+  def close(self):
+    """Waits until everything is sent, and ends the W&B run."""
+    if self._run is None:
+      return
+    try:
+      self._run.finish()
+    except Exception as error:  # any error of the service
+      self._note(f'W&B: {type(error).__name__}: {error}')

@@ -3,16 +3,71 @@
 The devices run one step while the host prepares the next, so the host's clock
 alone does not show how long a step takes. Time for other work (compiling,
 evaluating, saving) counts only while a step still runs; waiting for data counts
-only while no step runs.
+only while no step runs. Utilisation is relative to the peak FLOP/s of the
+devices, from their makers' data sheets.
+
+`trace_steps` profiles a few steps with jax.profiler. WORKDIR/profile (one per
+phase) gets one directory per trace. To see it:
+
+  pip install xprof && xprof --logdir=WORKDIR/profile     (or TensorBoard)
+  https://ui.perfetto.dev                       opens its *.trace.json.gz
 """
 
 import collections
+from concurrent import futures
 import contextlib
-import queue
-import threading
+from pathlib import Path
+import re
 from typing import NamedTuple
 
 import jax
+
+TRACED_STEPS = 5  # traced steps by default
+# Steps without compilation before the trace: the first ones after a compilation
+# still fill caches and memory pools.
+_WARMUP = 2
+# Regex of jax.Device.device_kind -> TFLOP/s of one device, as JAX counts them,
+# for dense matrix products in bfloat16 (float16 on devices without it) with sums
+# in float32; the first match decides. A chip of
+# TPU v2, v3 or 7x is two devices, one per core, with half its FLOP/s each.
+TFLOPS = (
+    (r'GB[23]00', 2500.0),
+    (r'B[23]00', 2250.0),
+    (r'H200|H100.*(HBM3|SXM)', 989.0),
+    (r'H100.*NVL', 835.0),
+    (r'H100.*PCIe', 756.0),
+    (r'A100\b|A800\b', 312.0),
+    (r'L40S', 362.0),
+    (r'L4$', 121.0),
+    (r'A10G', 70.0),
+    (r'A10$', 125.0),
+    (r'RTX 4090', 165.0),
+    (r'RTX 3090', 71.0),
+    (r'V100\b', 125.0),
+    (r'T4$', 65.0),
+    (r'TPU7x', 1153.5),
+    (r'TPU v6 lite|TPU v6e', 918.0),
+    (r'TPU v5 lite|TPU v5e', 197.0),
+    (r'TPU v5', 459.0),
+    (r'TPU v4 lite', 138.0),
+    (r'TPU v4', 275.0),
+    (r'TPU v3', 61.5),
+    (r'TPU v2', 22.5),
+)
+
+
+def peak_flops(kind):
+  """Returns the peak FLOP/s of one device; None if not in the table (any CPU).
+
+  A float32 run on an A100 reaches at most 1/16 of it, or 1/2 with TF32.
+
+  Args:
+    kind: jax.Device.device_kind, 'NVIDIA H100 80GB HBM3' or 'TPU v4'.
+  """
+  for pattern, tflops in TFLOPS:
+    if re.search(pattern, kind):
+      return tflops * 1e12
+  return None
 
 
 class _Mark(NamedTuple):
@@ -30,13 +85,9 @@ class StepTimes:
   """Rates over the last 64 steps, or fewer at the start."""
 
   def __init__(self, clock, start_step):
-    """Starts to measure.
-
-    Args:
-      clock: function that returns seconds, like time.monotonic.
-      start_step: the step that the run resumes from.
-    """
-    self._clock, self._watch = clock, _Watch(clock)
+    """Starts to measure."""
+    self._clock = clock
+    self._watch = futures.ThreadPoolExecutor(1)  # its thread starts when used
     self._excluded = self._waited = 0.0
     self._marks = collections.deque([_Mark(clock(), start_step)], maxlen=64)
 
@@ -61,7 +112,7 @@ class StepTimes:
     Args:
       running: output arrays of that step, or None.
     """
-    start, done = self._clock(), self._watch.when(running)
+    start, done = self._clock(), self._watch_for(running)
     try:
       yield
     finally:
@@ -70,105 +121,127 @@ class StepTimes:
   @contextlib.contextmanager
   def waiting(self, running):
     """Context in which the host waits for data; `running` as in `excluded`."""
-    start, done = self._clock(), self._watch.when(running)
+    start, done = self._clock(), self._watch_for(running)
     yield
     self._waited += self._idle(start, done)
 
   def _idle(self, start, done):
-    """Returns the seconds since `start` in which no step ran.
-
-    Args:
-      done: list from `_Watch.when`, or None.
-    """
+    """Returns the seconds since `start` in which no step ran."""
     now = self._clock()
-    since = start if done is None else done[0] if done else now
+    since = start if done is None else done.result() if done.done() else now
     return max(now - max(start, since), 0.0)
 
-  def _span(self):
-    """Returns the first mark, the last mark and the seconds between them."""
-    first, last = self._marks[0], self._marks[-1]
-    return first, last, max(last.seconds - first.seconds, 0.0)
+  def _watch_for(self, arrays):
+    """Returns a future of the time at which a step's output is ready, or None."""
 
-  def tokens_per_second(self):
-    """Returns tokens per second, 0.0 before the first step."""
-    first, last, seconds = self._span()
-    return (last.tokens - first.tokens) / seconds if seconds else 0.0
+    def wait():
+      try:
+        jax.block_until_ready(arrays)
+      except Exception:  # pylint: disable=broad-exception-caught
+        pass  # the reader of the arrays gets the same error
+      return self._clock()
 
-  def data_wait(self):
-    """Returns the share of the time in which the devices waited for data."""
-    first, last, seconds = self._span()
-    return min((last.waited - first.waited) / seconds, 1.0) if seconds else 0.0
+    return None if arrays is None else self._watch.submit(wait)
 
-  def step_seconds(self):
-    """Returns the mean seconds per step, 0.0 before the first step."""
-    first, last, seconds = self._span()
-    return seconds / max(last.step - first.step, 1)
-
-  def rates(self, peak):
-    """Returns the known rates: name -> number.
+  def rates(self, peak=None):
+    """Returns the known rates: name -> number; {} before the first step.
 
     Args:
       peak: peak FLOP/s of all devices together, or None.
     """
-    first, last, seconds = self._span()
-    if not seconds:
+    first, last = self._marks[0], self._marks[-1]
+    seconds = last.seconds - first.seconds
+    if seconds <= 0:
       return {}
     row = dict(
-        tokens_per_second=self.tokens_per_second(),
+        tokens_per_second=(last.tokens - first.tokens) / seconds,
         samples_per_second=(last.samples - first.samples) / seconds,
-        step_seconds=self.step_seconds(),
-        data_wait=self.data_wait(),
+        step_seconds=seconds / max(last.step - first.step, 1),
+        data_wait=min((last.waited - first.waited) / seconds, 1.0),
     )
     if peak and last.flops > first.flops:
       row['mfu'] = (last.flops - first.flops) / seconds / peak
     return row
 
   def end(self):
-    """Ends the thread that watches the steps."""
-    self._watch.end()
-
-
-class _Watch:
-  """Records when steps finish, in a thread that starts when first needed.
-
-  The main thread cannot do this, because it waits for data or compiles.
-  """
-
-  def __init__(self, clock):
-    self._clock, self._queue, self._thread = clock, None, None
-
-  def when(self, arrays):
-    """Returns a list that gets the time at which the arrays are ready.
-
-    Args:
-      arrays: output of a step; None: the result is None.
-    """
-    if arrays is None:
-      return None
-    if self._queue is None:
-      self._queue = queue.SimpleQueue()
-      self._thread = threading.Thread(target=self._run, daemon=True)
-      self._thread.start()
-    done = []
-    self._queue.put((arrays, done))
-    return done
-
-  def end(self):
-    """Ends the thread.
+    """Ends the thread that watches the steps.
 
     If a thread frees arrays while Python exits, the process aborts.
     """
-    if self._queue is not None:
-      self._queue.put((None, None))
-      self._thread.join(5)  # with a limit, because the devices may hang
+    self._watch.shutdown()
 
-  def _run(self):
-    while True:
-      arrays, done = self._queue.get()
-      if done is None:
-        return
-      try:
-        jax.block_until_ready(arrays)
-      except Exception:  # pylint: disable=broad-exception-caught
-        pass  # the reader of the arrays gets the same error
-      done.append(self._clock())
+
+@contextlib.contextmanager
+def trace_steps(step_function, directory, steps, telemetry):
+  """Context that traces some calls of a step function.
+
+  Args:
+    step_function: (state, batch) -> (state, metrics), compiled per shape of
+      the batch.
+
+  Yields:
+    The function to call instead; with 0 steps, and on hosts other than the
+    first, `step_function` itself.
+  """
+  if not steps or jax.process_index():
+    yield step_function
+    return
+  trace = _Trace(step_function, Path(directory), steps, telemetry)
+  try:
+    yield trace
+  finally:
+    trace.end()
+
+
+class _Trace:
+  """Calls a step function and traces `steps` calls in a row."""
+
+  def __init__(self, step_function, directory, steps, telemetry):
+    self._step_function, self._directory = step_function, directory
+    self._steps, self._telemetry = steps, telemetry
+    self._seen, self._warmed_up, self._traced, self._before = set(), 0, 0, 0
+    self._running, self._over = False, False
+
+  def __call__(self, state, batch):
+    shapes = tuple(x.shape for x in jax.tree.leaves(batch))
+    known = shapes in self._seen
+    self._seen.add(shapes)
+    if known and not self._over and not self._running:
+      if self._warmed_up == _WARMUP:
+        self._start(state)
+      self._warmed_up += 1
+    if not self._running:
+      return self._step_function(state, batch)
+    self._traced += 1
+    with jax.profiler.StepTraceAnnotation(
+        'train', step_num=self._before + self._traced
+    ):
+      state, metrics = self._step_function(state, batch)
+    if self._traced == self._steps:
+      jax.block_until_ready((state, metrics))
+      self.end()
+    return state, metrics
+
+  def _start(self, state):
+    self._before = int(state.step)
+    jax.block_until_ready(state)  # keeps earlier steps out of the trace
+    with self._telemetry.activity('tracing'):
+      jax.profiler.start_trace(str(self._directory))
+    self._running = True
+
+  def end(self):
+    """Writes the current trace, if any."""
+    if self._running:
+      with self._telemetry.activity('tracing'):
+        jax.profiler.stop_trace()
+      self._telemetry.note(
+          f'{self._directory}: a trace of {self._traced} steps; see it with '
+          f'`xprof --logdir={self._directory}` (pip install xprof), or open '
+          'its *.trace.json.gz in https://ui.perfetto.dev'
+      )
+    elif self._seen and not self._over:
+      self._telemetry.note(
+          f'--profile: no trace: the run ended within {_WARMUP} steps after its '
+          'last compilation'
+      )
+    self._running, self._over = False, True

@@ -1,42 +1,15 @@
 """Reports on a run: metrics (`metrics_log`) and a progress line.
 
-Metrics are logged every train.log_every steps and before every evaluation.
-Means over the steps since the last line, without skipped steps:
-
-  train/loss                nats per target token, with smoothing and z-loss
-  train/accuracy            share of target tokens with the highest probability
-  train/grad_norm           of all trained parameters, before clipping
-  train/grad_norm/GROUP     of the gradients of a group: token_embedding,
-                            encoder/layers/mixer, ... (optim.norms_by_group)
-  train/learning_rate
-  train/weight              weight of the target tokens of a step
-  train/tokens              input and target tokens of a step, no padding
-  train/samples             documents of a step
-  train/flops               operations of a step (models/flops.py)
-
-A count since the last line, and a sum over the run:
-
-  train/nonfinite           skipped steps
-  train/total_tokens        tokens of all steps, including those before a resume
-
-Over the last 64 steps at most, without compiling, evaluating and saving:
-
-  train/tokens_per_second   train/samples_per_second
-  train/step_seconds        seconds per step, including waiting for data
-  train/data_wait           share of that time in which the devices had no data
-  train/mfu                 utilisation: train/flops per second and device,
-                            over the device's peak (`peak_flops`, --peak_tflops)
-
-Others:
-
-  train/peak_bytes          peak memory so far, of the first device; on a CPU of
-                            the process
-  eval/TASK/NAME            after an evaluation, in a line of their own
-  eval/TASK/signature/NAME  text: how the metric NAME was computed
-
-A number that the machine does not provide is missing.
+Metrics are logged every train.log_every steps and before every evaluation;
+docs/training.md explains each. train/NAME is the mean of a number of
+`step.train_step` over the steps since the last line, without skipped steps,
+except train/nonfinite (the skipped steps) and train/total_tokens (of all steps,
+including those before a resume). Rates (`step_times`) are over the last 64 steps
+at most, without compiling, evaluating and saving. A number that the machine does
+not provide is missing.
 """
 
+import collections
 import contextlib
 import math
 from pathlib import Path
@@ -50,33 +23,18 @@ from locost_jax.command_line.progress import duration
 from locost_jax.command_line.progress import Line
 from locost_jax.devices import compiling
 from locost_jax.devices import memory
-from locost_jax.devices import peak_flops
 from locost_jax.telemetry import metrics_log
-from locost_jax.telemetry import weights_and_biases
-from locost_jax.telemetry.step_times import StepTimes
+from locost_jax.telemetry import step_times
 
 # The line shows the time spent waiting for data above this share.
 MIN_DATA_WAIT = 0.05
-# Metrics that depend on the clock and the machine. All others are the same if a
-# run is repeated.
-MACHINE_METRICS = tuple(
-    f'train/{name}'
-    for name in (
-        'tokens_per_second',
-        'samples_per_second',
-        'step_seconds',
-        'data_wait',
-        'mfu',
-        'peak_bytes',
-    )
-)
 
 
 class Options(NamedTuple):
   """Options that do not change a run's result.
 
   wandb: a W&B project; '': none.
-  peak_tflops: peak TFLOP/s of one device; None: from `peak_flops`.
+  peak_tflops: peak TFLOP/s of one device; None: from `step_times.peak_flops`.
   profile: number of steps to trace.
   labels: {prefix: {name: text}}, see `MetricsLog`.
   """
@@ -87,66 +45,64 @@ class Options(NamedTuple):
   labels: dict = {}
 
 
-class Telemetry:
-  """Writes metrics and shows progress, on the first host only.
+class Start(NamedTuple):
+  """Where a run begins or resumes.
 
-  On a terminal, progress is one line that is overwritten; elsewhere a line is
-  printed every `seconds`.
+  step: lines after it are removed.
+  is_evaluated: False if this step still has to be evaluated.
+  logged: steps before it that earlier lines count; None: all.
+  devices: number of devices that a step runs on.
   """
+
+  step: int = 0
+  is_evaluated: bool = True
+  logged: int | None = None
+  devices: int = 1
+
+
+class Telemetry:
+  """Writes metrics and shows progress, on the first host only."""
 
   def __init__(
       self,
       workdir,
       steps,
-      start_step=0,
-      stream=None,
-      seconds=30.0,
-      clock=time.monotonic,
-      is_evaluated=True,
+      start=Start(),
       options=Options(),
-      devices=1,
-      logged=None,
+      line=None,
+      clock=time.monotonic,
   ):
-    """Opens WORKDIR/metrics.jsonl and WORKDIR/tensorboard for appending.
-
-    Args:
-      workdir: directory of the run; created if missing.
-      start_step: the step that the run resumes from; later lines are removed.
-      stream: where progress goes; None: stderr.
-      seconds: between lines if the stream is not a terminal.
-      clock: function that returns seconds, like time.monotonic.
-      is_evaluated: False if start_step still has to be evaluated.
-      devices: number of devices that a step runs on.
-      logged: steps before start_step that earlier lines count; None: all.
-
-    Raises:
-      InputError: W&B is requested and refuses.
-    """
+    """Opens WORKDIR/metrics.jsonl and WORKDIR/tensorboard for appending."""
     self._quiet = jax.process_index() != 0
-    self._line = Line(stream, seconds, clock, at_once=True)
-    self._step_times = StepTimes(clock, start_step)
-    self._steps, self._step = steps, start_step
+    self._line = line or Line(at_once=True)
+    self._step_times = step_times.StepTimes(clock, start.step)
+    self._steps, self._step = steps, start.step
     self._loss, self._activity = math.nan, ''
     if self._quiet:
       return
-    peak = peak_flops.lookup(jax.devices()[0].device_kind)
+    peak = step_times.peak_flops(jax.devices()[0].device_kind)
     if options.peak_tflops:
       peak = options.peak_tflops * 1e12
-    self._peak = peak and peak * devices
+    self._peak = peak and peak * start.devices
     workdir = Path(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
     # W&B takes seconds, which must not count as a step's.
     with self._step_times.excluded(None):
       tracker = None
       if options.wandb:
-        tracker = weights_and_biases.Tracker(options.wandb, workdir, self.note)
+        tracker = metrics_log.Tracker(options.wandb, workdir, self.note)
     self._total_tokens = metrics_log.read_total_tokens(
         workdir / 'metrics.jsonl',
-        start_step,
-        start_step if logged is None else logged,
+        start.step,
+        start.step if start.logged is None else start.logged,
     )
     self._metrics = metrics_log.MetricsLog(
-        workdir, start_step, is_evaluated, tracker, self.note, options.labels
+        workdir,
+        start.step,
+        start.is_evaluated,
+        tracker,
+        self.note,
+        options.labels,
     )
 
   def log(self, step, metrics):
@@ -159,16 +115,11 @@ class Telemetry:
     if not self._quiet:
       self._metrics.sync()
 
-  def progress(self, step, loss, tokens, samples=0, flops=0.0):
-    """Counts and shows a finished step.
-
-    Args:
-      loss: of this step, in nats per token.
-      tokens: input and target tokens of this step, without padding.
-      flops: floating-point operations of this step; 0: unknown.
-    """
-    self._step_times.add(step, tokens, samples, flops)
-    self._step, self._loss = step, float(loss)
+  def progress(self, step, metrics):
+    """Counts and shows a finished step."""
+    counts = (metrics.get(key, 0) for key in ('tokens', 'samples', 'flops'))
+    self._step_times.add(step, *counts)
+    self._step, self._loss = step, float(metrics['loss'])
     self._show(now=step >= self._steps)
 
   @contextlib.contextmanager
@@ -198,11 +149,7 @@ class Telemetry:
 
   @contextlib.contextmanager
   def compiling(self, what, running=None):
-    """Context for a step that compiles; a long compilation is reported.
-
-    Args:
-      what: the step's shape, see `compiling.describe`.
-    """
+    """Context for a step that compiles; a long compilation is reported."""
     with (
         self.activity(f'compiling for {what}', running) as is_shown,
         compiling.describe(what, is_shown),
@@ -226,26 +173,23 @@ class Telemetry:
       self._show(now=True)
 
   def _show(self, now=False):
-    """Shows 'step 12/99  ━━╌╌╌╌╌  loss 3.210  1,234 tokens/s  1:02 left'.
-
-    Returns:
-      Whether it was shown: not if a line was a moment ago and `now` is False.
-    """
+    """Shows 'step 12/99  ━━╌╌╌╌╌  loss 3.210  1,234 tokens/s  1:02 left'."""
     if self._quiet:
       return False
-    step, steps, times = self._step, self._steps, self._step_times
+    step, steps = self._step, self._steps
+    rates = collections.defaultdict(float, self._step_times.rates())
     parts = [f'step {step:>{len(str(steps))}}/{steps}']
     if math.isfinite(self._loss):
       parts.append(f'loss {self._loss:.3f}')
-    if times.tokens_per_second():
-      parts.append(f'{times.tokens_per_second():,.0f} tokens/s')
-    if times.data_wait() > MIN_DATA_WAIT:
-      parts.append(f'{times.data_wait():.0%} waiting for data')
-    seconds = times.step_seconds()
+    if rates['tokens_per_second']:
+      parts.append(f'{rates["tokens_per_second"]:,.0f} tokens/s')
+    if rates['data_wait'] > MIN_DATA_WAIT:
+      parts.append(f'{rates["data_wait"]:.0%} waiting for data')
     if self._activity:
       parts.append(self._activity)
-    elif seconds and step < steps:
-      parts.append(f'{duration((steps - step) * seconds)} left')
+    elif rates['step_seconds'] and step < steps:
+      left = (steps - step) * rates['step_seconds']
+      parts.append(f'{duration(left)} left')
     return self._line.show(parts, step / max(steps, 1), 1, now)
 
   def total_tokens(self):
@@ -257,11 +201,8 @@ class Telemetry:
   def machine_metrics(self, tokens):
     """Returns the rates, totals and memory so far.
 
-    Args:
-      tokens: tokens of the steps since the last line.
-
     Returns:
-      name -> number; the module's docstring explains the names.
+      name -> number.
     """
     if self._quiet:
       return {}

@@ -30,7 +30,6 @@ def of_states(
     weights,
     label_smoothing=0.0,
     z_loss=0.0,
-    size=None,
     copied=None,
 ):
   """Computes `cross_entropy` and `hits` of head(states) in pieces, to save memory.
@@ -44,7 +43,6 @@ def of_states(
     targets: int [B, T], token ids.
     weights: [B, T], 1 where a target counts, 0 on padding; or [B, T, W], for W
       sums.
-    size: targets per piece; None: as many as PIECE_BYTES allow.
     copied: [B, t, D], targets [B, t] -> `models.copy_head.Copied`; None: the
       model does not copy.
 
@@ -60,7 +58,7 @@ def of_states(
     )
     return loss, hits(logits, targets, weights, found), weight
 
-  return _sum_pieces(sums, head, states, targets, weights, size)
+  return _sum_pieces(sums, head, states, targets, weights)
 
 
 def of_documents(head, states, targets, weights, copied=None):
@@ -78,14 +76,13 @@ def of_documents(head, states, targets, weights, copied=None):
   return _sum_pieces(sums, head, states, targets, weights)
 
 
-def _sum_pieces(sums, head, states, targets, weights, size=None):
+def _sum_pieces(sums, head, states, targets, weights):
   """Adds up sums(states, targets, weights) over pieces of the targets."""
   B, T = targets.shape
-  if size is None:
-    first = jax.tree.map(lambda x: x[:, :1], states)
-    V = jax.eval_shape(head, first).shape[-1]
-    rows = tokenwise.on_device(B, T)[0]
-    size = max(1, PIECE_BYTES // (4 * rows * V))
+  first = jax.tree.map(lambda x: x[:, :1], states)
+  V = jax.eval_shape(head, first).shape[-1]
+  rows = tokenwise.on_device(B, T)[0]
+  size = max(1, PIECE_BYTES // (4 * rows * V))
   if size >= T:
     return sums(states, targets, weights)
   # The padding of the last piece has zero weight.

@@ -33,26 +33,14 @@ SAMPLING, TURN = 1 << 30, (1 << 30) + 1
 
 
 class Objective(NamedTuple):
-  """A pair of pure functions.
+  """A pair of pure functions."""
 
-  Attributes:
-    init: typed key -> step.TrainState before the first step.
-    step: (state, batch) -> (state, metrics); see `step.train_step`.
-  """
-
-  init: Any
-  step: Any
+  init: Any  # typed key -> step.TrainState before the first step
+  step: Any  # (state, batch) -> (state, metrics); see `step.train_step`
 
 
 def make(config, model, shapes):
-  """Makes the objective of a run.
-
-  Returns:
-    An Objective.
-
-  Raises:
-    InputError: see `check` and `make_optimizer`.
-  """
+  """Makes the objective of a run."""
   check(config)
   return OBJECTIVES[config.train.objective](config, model, shapes)
 
@@ -73,9 +61,7 @@ def likelihood(config, model, shapes):
       model=model,
       optimizer=optimizer,
       schedule=optim.make_schedule(rules, config.train.steps),
-      config=rules,
-      accumulate=config.train.accumulate,
-      merge=functools.partial(lora.merge, alpha=config.train.lora.alpha),
+      config=config,
   )
   return Objective(init, step)
 
@@ -126,17 +112,7 @@ def simcas(config, model, shapes):
 
 
 def _after_turn(state, metrics, turned, turns, is_due):
-  """Merges the results of a turn into a step's state and metrics.
-
-  Args:
-    state, metrics: results of the likelihood's step.
-    turned: a selector_turn.Turned.
-    turns: number of turns before this step.
-    is_due: whether this step had a turn.
-
-  Returns:
-    (state, metrics).
-  """
+  """Merges the results of a turn into a step's state and metrics."""
   turns += (is_due & turned.is_finite).astype(jnp.int32)
   # Count a non-finite step once, whether its update or its turn failed.
   nonfinite = jnp.where(turned.is_finite, metrics['nonfinite'], 1)
@@ -169,9 +145,6 @@ def sampling_seeds(batch, key, model):
   A seed depends on the document's tokens and the step, not on the document's
   position in the batch.
 
-  Args:
-    key: the step's key.
-
   Returns:
     uint32 [B].
   """
@@ -184,12 +157,7 @@ def sampling_seeds(batch, key, model):
 
 
 def make_optimizer(config, shapes):
-  """Makes the optimiser of a run, including adapters and frozen parameters.
-
-  Raises:
-    InputError: config.optim or train.lora is invalid, or does not fit the
-      parameters.
-  """
+  """Makes the optimiser of a run, including adapters and frozen parameters."""
   return optim.make_optimizer(
       lora.optim_config(config),
       config.train.steps,

@@ -90,10 +90,6 @@ def make_schedule(config, steps):
 
   Returns:
     A function from a step (number or int array) to a float32 scalar.
-
-  Raises:
-    InputError: an unknown schedule, a number out of its range, or a key that
-      has no effect with this schedule.
   """
   check_schedule(config, steps)
   peak = float(config.learning_rate)
@@ -155,7 +151,6 @@ def make_optimizer(config, steps, params):
   stays right when steps are skipped: `update` needs `step=`, an int scalar.
 
   Args:
-    steps: config.train.steps.
     params: the parameters or their shapes; only paths are read.
 
   Returns:
@@ -205,7 +200,6 @@ def split(params, groups):
 
   Args:
     params: nested dict of parameters or shapes.
-    groups: see `group_factors`; a factor of 0 freezes.
   """
   factors = group_factors(groups, params)
   return (
@@ -241,9 +235,6 @@ def group_factors(groups, params):
   Args:
     groups: ((regex, factor), ...); the first regex that matches the whole path
       decides, 0 freezes. A path looks like 'encoder/layers/mixer/ssm/log_dt'.
-
-  Returns:
-    A tree like `params` of floats; 1.0 where no regex matches.
 
   Raises:
     InputError: a regex that matches no path.

@@ -28,27 +28,10 @@ import jax.numpy as jnp
 
 from locost_jax.config import schema
 from locost_jax.errors import check_choice
-from locost_jax.training import losses as losses_lib
 
 SKIP = ('release', 'paper')
 TRACES = ('position', 'mean', 'none')
 BASELINES = ('critic', 'mean')
-
-
-def likelihood(logits, targets, written, scale=1e4):
-  """Returns scale times the geometric mean of the targets' probabilities.
-
-  Args:
-    logits: [B, T, V].
-    targets: int [B, T].
-    written: bool [B, T], true for the summary's tokens and its end mark.
-    scale: xi.
-
-  Returns:
-    R [B], float32 at least; `scale` for a row without targets.
-  """
-  log_p = losses_lib.log_likelihoods(logits, targets)
-  return scale * jnp.exp(mean(log_p, written))
 
 
 def rewards(
@@ -91,7 +74,6 @@ def advantages(
     values: [B, C, J], the critic's values during the rollout.
     tokens: bool [B, C, J]; a chunk without tokens is skipped.
     gamma: discount per chunk.
-    decay: lambda.
     trace: which advantage of the next chunk is propagated: the one at the same
       'position', their 'mean', or 'none'.
 
@@ -135,21 +117,13 @@ def above_mean(rewards, tokens):
 
 
 class Losses(NamedTuple):
-  """PPO's losses, one number per minibatch.
+  """PPO's losses, one number per minibatch."""
 
-  Attributes:
-    total: the objective: policy - entropy's factor x entropy + value.
-    policy: loss of the clipped ratios.
-    value: loss of the clipped values.
-    entropy: entropy of the choices.
-    kl: distance from the old policy, the mean of (ratio - 1) - log ratio.
-  """
-
-  total: Any
-  policy: Any
-  value: Any
-  entropy: Any
-  kl: Any
+  total: Any  # the objective: policy - entropy's factor x entropy + value
+  policy: Any  # loss of the clipped ratios
+  value: Any  # loss of the clipped values
+  entropy: Any  # of the choices
+  kl: Any  # distance from the old policy, the mean of (ratio - 1) - log ratio
 
 
 def losses(new, old, tokens, clip=0.2, entropy=0.1):
@@ -161,7 +135,6 @@ def losses(new, old, tokens, clip=0.2, entropy=0.1):
       advantages are normalised here.
     tokens: bool [..., n], false for padding.
     clip: largest distance of ratios from 1, and of values from the old ones.
-    entropy: the entropy's factor.
 
   Returns:
     Losses of arrays [...]; 0 for a minibatch without tokens.

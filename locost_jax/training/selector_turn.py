@@ -1,13 +1,15 @@
 """A turn of SimCAS's selector: it selects, is rewarded, and learns by PPO.
 
 Documents are read and summaries scored once, with the current parameters and
-with dropout (as in the release). Actor and critic then take `selector.epochs`
+with dropout (as in the release). The reward is the likelihood of the summary,
+split over the selected tokens in proportion to the decoder's attention to them.
+Actor and critic then take `selector.epochs`
 passes over the chunks in random order, with one Adam update for each minibatch:
 `selector.minibatch` tokens of a chunk, of all documents. With train.accumulate,
 each piece of the batch has its own rollout and updates. Equations:
 `training.ppo`.
 
-Axes: B documents, C chunks, J tokens of a chunk, T target length.
+Axes: B documents, C chunks, J tokens of a chunk, T target length, D d_model.
 """
 
 import copy
@@ -20,9 +22,10 @@ import jax.numpy as jnp
 
 from locost_jax.models import lora
 from locost_jax.models import parameters
-from locost_jax.training import experience
+from locost_jax.training import losses
 from locost_jax.training import optim
 from locost_jax.training import ppo
+from locost_jax.training import step as step_lib
 
 FROZEN = (r'selector/.*', 0.0)  # a row of optim.groups
 METRICS = (
@@ -38,21 +41,14 @@ METRICS = (
 
 
 class Turned(NamedTuple):
-  """The result of a turn.
+  """The result of a turn."""
 
-  Attributes:
-    params: the whole tree.
-    opt_state: the selector's optimiser state.
-    metrics: dict of float32 scalars.
-    is_finite: whether all numbers are finite; if not, nothing has changed.
-    culprit: -1; if not finite, the index of the selector's first parameter in
-      jax.tree.leaves(params).
-  """
-
-  params: Any
-  opt_state: Any
-  metrics: Any
-  is_finite: Any
+  params: Any  # the whole tree
+  opt_state: Any  # the selector's
+  metrics: Any  # dict of float32 scalars
+  is_finite: Any  # whether all numbers are; if not, nothing has changed
+  # -1; if not finite, the index of the selector's first parameter in
+  # jax.tree.leaves(params).
   culprit: Any
 
 
@@ -62,11 +58,7 @@ def no_metrics():
 
 
 class SelectorTurn:
-  """The selector's part of a step.
-
-  Attributes:
-    groups: rows of optim.groups that freeze all other parameters.
-  """
+  """The selector's part of a step."""
 
   def __init__(self, config, model, shapes):
     """Makes the optimiser: Adam with a constant rate, as in the release.
@@ -105,16 +97,7 @@ class SelectorTurn:
     return Turned(params, opt_state, last, jnp.bool_(True), jnp.int32(-1))
 
   def take(self, params, opt_state, last, batch, rng):
-    """Takes a turn.
-
-    Args:
-      opt_state: from `init` or the previous turn.
-      last: metrics of the previous turn.
-      batch: see `step.train_step`, with step.SEEDS.
-
-    Returns:
-      Turned.
-    """
+    """Takes a turn."""
     del last
     trained, frozen = optim.split(params, self.groups)
     start = trained, opt_state
@@ -155,7 +138,7 @@ class SelectorTurn:
       params = {'params': whole(trained)}
       return self._model.apply(params, *seen, method='judge')
 
-    collected, seen = experience.collect(
+    collected, seen = collect(
         whole(carry[0]),
         batch,
         reading,
@@ -200,14 +183,136 @@ def split_batch(batch, pieces):
   )
 
 
+class Experience(NamedTuple):
+  """The choices and rewards of one turn: [B, C, J, ...], state [B, C, D]."""
+
+  observations: Any
+  tokens: Any
+  state: Any
+  actions: Any
+  log_probs: Any
+  values: Any
+  advantages: Any
+  returns: Any
+
+
+def collect(params, batch, rng, *, model, settings):
+  """Lets the selector select, and computes its rewards.
+
+  Args:
+    model: a SimCAS, or a model with its `rollout` and `attention`.
+
+  Returns:
+    (Experience, dict of scalars: the first of METRICS).
+  """
+  apply = functools.partial(
+      model.apply, {'params': params}, rngs={'dropout': rng}
+  )
+  inputs = batch['encoder_input_tokens']
+  memory, rollout = apply(
+      inputs,
+      input_mask=inputs != model.config.pad_id,
+      deterministic=False,
+      seeds=batch[step_lib.SEEDS],
+      method='rollout',
+  )
+  states, source = apply(
+      memory,
+      batch['decoder_input_tokens'],
+      deterministic=False,
+      method='decoder_states',
+  )
+  head, copied = step_lib.heads(model, params, source)
+  loss, count = losses.of_documents(
+      head,
+      states,
+      batch['decoder_target_tokens'],
+      batch['decoder_loss_weights'],
+      copied,
+  )
+  reward = settings.reward_scale * jnp.exp(-loss / jnp.maximum(count, 1))
+  attention = apply(memory, *targets_read(batch, model), method='attention')
+  found = credit(rollout, reward, attention, settings)
+  return jax.lax.stop_gradient((found, describe(rollout, reward, attention)))
+
+
+def credit(rollout, reward, attention, settings):
+  """Splits each summary's reward over the actions.
+
+  Args:
+    reward: R [B].
+    attention: [B, C, J + 1], from `SimCAS.attention`.
+  """
+  tokens, actions = rollout.tokens, rollout.actions
+  rewards = ppo.rewards(
+      reward,
+      attention[:, :, 1:],
+      attention[:, 0, 0],
+      actions,
+      tokens,
+      settings.limit,
+      settings.skip,
+  )
+  if settings.baseline == 'mean':
+    values = returns = jnp.zeros_like(rewards)
+    gains = ppo.above_mean(rewards, tokens)
+  else:
+    values = rollout.values
+    gains, returns = ppo.advantages(
+        rewards,
+        values,
+        tokens,
+        settings.gamma,
+        settings['lambda'],
+        settings.trace,
+    )
+  return Experience(
+      observations=rollout.observations,
+      tokens=tokens,
+      state=rollout.state,
+      actions=actions,
+      log_probs=rollout.log_probs,
+      values=values,
+      advantages=gains,
+      returns=returns,
+  )
+
+
+def describe(rollout, reward, attention):
+  """Returns means over documents, for the log; arguments as in `credit`."""
+  total = rollout.tokens.sum((1, 2))
+  selected = (rollout.actions & rollout.tokens).sum((1, 2))
+  return {
+      'reward': jnp.mean(reward),
+      'selected': jnp.mean(selected),
+      'selected_share': jnp.mean(selected / jnp.maximum(total, 1)),
+      'selected_attention': jnp.mean(1 - attention[:, 0, 0]),
+  }
+
+
+def targets_read(batch, model):
+  """Returns the decoder's inputs while its attention is measured.
+
+  They include the last target, which predicts nothing: the release averages the
+  attention over it, too. It is left out if the model has no position for it.
+
+  Returns:
+    (tokens int, mask bool), both [B, T + 1] or [B, T].
+  """
+  tokens = jnp.concatenate(
+      [batch['decoder_input_tokens'][:, :1], batch['decoder_target_tokens']], 1
+  )
+  counts = jnp.pad(
+      batch['decoder_loss_weights'] > 0, ((0, 0), (1, 0)), constant_values=True
+  )
+  most = model.config.max_positions
+  return tokens[:, :most], counts[:, :most]
+
+
 def learn(trained, opt_state, collected, rng, *, judge, update, settings):
   """Takes the epochs of a turn.
 
   Args:
-    trained: the selector's parameters.
-    opt_state: the optimiser state of `trained`.
-    collected: an `experience.Experience`.
-    rng: key of the minibatches' order.
     judge: (trained, observations, state, actions) -> the result of
       `SimCAS.judge`.
     update: (gradients, opt_state, trained) -> (updates, opt_state).
@@ -277,8 +382,7 @@ def mean_losses(trained, some, judge, settings):
   """Returns PPO's losses of a minibatch, averaged over its documents.
 
   Args:
-    trained: the selector's parameters.
-    some: an `experience.Experience` of arrays [B, n, ...], state [B, D].
+    some: an `Experience` of arrays [B, n, ...], state [B, D].
 
   Returns:
     (the total, ppo.Losses): scalars.

@@ -36,11 +36,7 @@ class TrainState(NamedTuple):
 
 
 def init_params(rng, model):
-  """Initialises the parameters.
-
-  Returns:
-    A nested dict of arrays.
-  """
+  """Initialises the parameters."""
   # No parameter depends on these shapes, but the mesh must divide them.
   reads_pages = bool(model.config.page_forms)
   inputs = jnp.ones(sharding.smallest_batch(reads_pages), jnp.int32)
@@ -75,8 +71,6 @@ def train_step(
     optimizer,
     schedule,
     config,
-    accumulate=1,
-    merge=lambda params: params,
 ):
   """One update of the parameters. Pure; `train.make_programs` compiles it.
 
@@ -84,29 +78,26 @@ def train_step(
   parameters have neither gradients nor optimiser state.
 
   Args:
-    state: TrainState.
     batch: encoder_input_tokens int [B, L], decoder_input_tokens and
       decoder_target_tokens int [B, T], decoder_loss_weights float [B, T]; also
       SEEDS, uint32 [B], for a model that samples which tokens it reads.
-    schedule: from `optim.make_schedule`, to log the rate.
-    config: config.optim, for groups, label_smoothing and z_loss.
-    merge: state.params -> the model's parameters: `lora.merge`.
 
   Returns:
     The next TrainState, and a dict of scalars. Each is logged as train/NAME,
     except `culprit` (see `_gradient_metrics`).
   """
   rng = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
-  trained, frozen = optim.split(state.params, config.groups)
+  rules, settings = lora.optim_config(config), config.train
+  trained, frozen = optim.split(state.params, rules.groups)
 
   def sums_of(trained, batch, rng):
-    params = merge(optim.combine(trained, frozen))
+    params = lora.merge(optim.combine(trained, frozen), settings.lora.alpha)
     return token_sums(
-        params, batch, model, rng, config.label_smoothing, config.z_loss
+        params, batch, model, rng, rules.label_smoothing, rules.z_loss
     )
 
   (loss, accuracy), gradients = loss_and_gradients(
-      sums_of, trained, batch, rng, accumulate
+      sums_of, trained, batch, rng, settings.accumulate
   )
   squares = jnp.stack([jnp.sum(g**2) for g in jax.tree.leaves(gradients)])
   grad_norm = jnp.sqrt(jnp.sum(squares))
@@ -121,7 +112,7 @@ def train_step(
       'grad_norm': grad_norm,
       'learning_rate': schedule(state.step),
       'nonfinite': nonfinite,
-      **_gradient_metrics(gradients, squares, state.params, config.groups),
+      **_gradient_metrics(gradients, squares, state.params, rules.groups),
       **_batch_metrics(batch, model),
   }
   state = TrainState(
@@ -178,13 +169,7 @@ def guarded_update(state, trained, gradients, is_finite, optimizer):
   """Updates the parameters, or changes nothing if is_finite is False.
 
   Args:
-    state: TrainState.
-    trained: the trained part of its parameters.
-    gradients: like `trained`.
     is_finite: scalar bool, whether loss and gradient norm are finite.
-
-  Returns:
-    (trained, opt_state) after the step.
   """
   updates, opt_state = optimizer.update(
       gradients, state.opt_state, trained, step=state.step
@@ -245,11 +230,7 @@ def eval_step(params, batch, *, model):
 
 
 def token_sums(params, batch, model, rng=None, label_smoothing=0.0, z_loss=0.0):
-  """Returns loss, hits and weight summed over the target tokens of a batch.
-
-  Args:
-    rng: key of dropout; None: no dropout.
-  """
+  """Returns loss, hits and weight summed over the target tokens of a batch."""
   inputs = batch['encoder_input_tokens']
   sampling = {'seeds': batch[SEEDS]} if SEEDS in batch else {}
   states, source = model.apply(
@@ -275,14 +256,7 @@ def token_sums(params, batch, model, rng=None, label_smoothing=0.0, z_loss=0.0):
 
 
 def heads(model, params, source):
-  """Returns a model's functions for `losses.of_states`.
-
-  Args:
-    source: from the model's `states`.
-
-  Returns:
-    head and copied, see `losses.of_states`.
-  """
+  """Returns a model's functions for `losses.of_states`."""
   apply = functools.partial(model.apply, {'params': params})
   head = functools.partial(apply, method='head')
   if source is None:

@@ -1,4 +1,4 @@
-r"""Warm start: copies the parameters of another model where they fit.
+r"""Warm start: a run begins with parameters of another model: train.init_from.
 
 For each parameter, by its path:
 
@@ -17,36 +17,94 @@ rows that both models have are copied.
 """
 
 import math
+import os
 import re
 from typing import NamedTuple
 
+import jax
+
+from locost_jax import models
+from locost_jax import untrusted
 from locost_jax.devices.sharding import VOCABULARY
 from locost_jax.errors import InputError
+from locost_jax.hugging_face import configs
+from locost_jax.hugging_face import hub
+from locost_jax.hugging_face import weights
+from locost_jax.models import parameters
+from locost_jax.workdir import checkpoint
+from locost_jax.workdir import find
+from locost_jax.workdir import phases as phases_lib
 
 _SHOWN = 6  # groups of parameters in a report
 
 
 class Source(NamedTuple):
-  """A model to copy parameters from.
+  """A model to copy parameters from."""
 
-  Attributes:
-    params: {path: array or shape}.
-    name: its config.model.name; '': unknown, assumed to be the same model.
-    where: the value of train.init_from, for messages.
+  params: dict  # {path: array or shape}
+  name: str  # its config.model.name; '': unknown, assumed to be the same model
+  where: str  # the value of train.init_from, for messages
+
+
+def load(config, shapes):
+  """Loads the parameters to copy from train.init_from.
+
+  Returns:
+    ({path: numpy array}, a line that reports what is copied).
+  """
+  source = read(config.train.init_from)
+  target = parameters.flatten(shapes)
+  chosen = choose(source, target, config.model.name, config.train.init_map)
+  return take(source, target, chosen), describe(source, target, chosen)
+
+
+@checkpoint.choose_again
+def read(directory):
+  """Reads the parameters of a run, checkpoint or Hugging Face model.
+
+  A checkpoint without its run's config is accepted.
+
+  Args:
+    directory: a WORKDIR, a checkpoint, a Hugging Face directory or a name on
+      its Hub: hf://org/name[@revision], or builtin:NAME.
+  """
+  where, directory = str(directory), hub.find_directory(directory)
+  run = find.find_run(directory)
+  if run is not None:
+    _, step_directory, settings = run
+    params = find.load_run_params(step_directory, settings)
+    return Source(parameters.flatten(params), settings['model']['name'], where)
+  if not os.path.exists(os.path.join(directory, phases_lib.CONFIG_FILE)):
+    params = checkpoint.load_params(directory)
+    return Source(parameters.flatten(params), '', where)
+  config = configs.model_config(directory)
+  with untrusted.named(os.path.join(directory, 'config.json')):
+    model = models.build(config)
+  shapes = parameters.abstract_params(model)
+  params = weights.load_params(directory, config, parameters.flatten(shapes))
+  return Source(params, config['name'], where)
+
+
+def put(params, given):
+  """Replaces parameters by those of another model.
+
+  Args:
+    given: {path: array} from `load`; emptied, so that memory holds no third
+      copy. A smaller array fills the first rows and columns.
   """
 
-  params: dict
-  name: str
-  where: str
+  def put_one(path, own):
+    new = given.pop(path, own)
+    if new.shape == own.shape:
+      return jax.device_put(new, own.sharding)
+    write = jax.jit(jax.lax.dynamic_update_slice, out_shardings=own.sharding)
+    return write(own, new, (0,) * own.ndim)
+
+  return parameters.map_with_path(put_one, params)
 
 
 def takes_vocabulary(rows, target):
-  """Whether an array with one row per token is copied from the source.
-
-  Args:
-    rows: config.train.init_map.
-    target: the paths of the run's parameters.
-  """
+  """Whether an array with one row per token is copied from the source."""
   return any(
       path in target and _by_rows(rows, path) != '' for path, _ in VOCABULARY
   )
@@ -114,11 +172,7 @@ def choose(source, target, name, rows):
 
 
 def take(source, target, chosen):
-  """Returns {path: array} to copy, without the rows that the run lacks.
-
-  Args:
-    chosen: its result.
-  """
+  """Returns {path: array} to copy, without the rows that the run lacks."""
   taken = {}
   for path, source_path in chosen.items():
     array, want = source.params[source_path], target[path]

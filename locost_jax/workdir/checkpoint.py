@@ -74,51 +74,27 @@ def score(metrics, name, lower_is_better=('loss',)):
 
 
 def latest_step(directory):
-  """Returns the most recent finished step, or None.
-
-  Args:
-    directory: WORKDIR/checkpoints; need not exist.
-  """
+  """Returns the most recent finished step, or None."""
   directory = Path(directory)
   steps = list_steps(directory) if directory.is_dir() else []
   return steps[-1] if steps else None
 
 
 def best_step(directory):
-  """Returns the step with the largest score, or None; see `best_first`.
-
-  Args:
-    directory: WORKDIR/checkpoints.
-  """
+  """Returns the step with the largest score, or None; see `best_first`."""
   return next(iter(best_first(directory)), None)
 
 
-def evaluations_since_best(directory, every):
-  """Returns the number of evaluations since the best checkpoint.
-
-  Args:
-    directory: WORKDIR/checkpoints.
-    every: config.train.eval_every, above 0.
-  """
-  latest, best = latest_step(directory) or 0, best_step(directory) or 0
-  return latest // every - best // every
-
-
 def is_finished(directory, settings):
-  """Whether a run took its last step, or stopped by train.patience.
-
-  Args:
-    directory: WORKDIR/checkpoints; need not exist.
-    settings: config.train, or `train` of config.json, a dict.
-  """
+  """Whether a run took its last step, or stopped by train.patience."""
   latest = latest_step(directory)
   if latest is None:
     return False
   patience = settings.get('patience', 0)  # older runs have none
-  return latest >= settings['steps'] or (
-      patience > 0
-      and evaluations_since_best(directory, settings['eval_every']) >= patience
-  )
+  if latest >= settings['steps'] or not patience:
+    return latest >= settings['steps']
+  every, best = settings['eval_every'], best_step(directory) or 0
+  return latest // every - best // every >= patience
 
 
 def find(directory, step=None):
@@ -128,9 +104,6 @@ def find(directory, step=None):
     directory: a WORKDIR, its `checkpoints`, or one checkpoint in it.
     step: the checkpoint's step; None: the best, or the latest if none was
       evaluated.
-
-  Raises:
-    InputError: there is no checkpoint, or none of this step.
   """
   directory = Path(directory)
   if not directory.is_dir():
@@ -220,11 +193,6 @@ def compare(found, expected, source):
 
   Args:
     found: a checkpoint's tree of arrays, or anything with shape and dtype.
-    source: the origin of `found`, for messages.
-
-  Raises:
-    InputError: with the first path that differs, the expected and the found
-      value.
   """
   found, expected = parameters.flatten(found), parameters.flatten(expected)
   for path in sorted(found.keys() | expected.keys()):

@@ -10,41 +10,48 @@ renames the directory when it is complete; only then are older steps removed. A
 run killed at any moment therefore has a checkpoint that restores.
 
 Disks also fail in other ways, so a continued run checks every step against its
-manifest and renames a damaged one to STEP.damaged. Nothing is deleted.
+manifest and renames a damaged one to STEP.damaged. If only the metrics are
+damaged, the latest step is kept without them and evaluated again; an earlier
+step is renamed, because it may have been the best. Nothing is deleted.
 `checkpoint.py` reads checkpoints.
 """
 
+import contextlib
+import functools
 import json
-import math
+import logging
+import os
 from pathlib import Path
+import shutil
 import sys
+import time
 
 import jax
 from jax.experimental import multihost_utils
 import numpy as np
 import orbax.checkpoint as ocp
-from orbax.checkpoint import checkpoint_managers
 
+from locost_jax import files
 from locost_jax import untrusted
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 from locost_jax.models import parameters
 from locost_jax.workdir import checkpoint
-from locost_jax.workdir import damage
-from locost_jax.workdir import failed_save
 from locost_jax.workdir import manifest
-from locost_jax.workdir import removal
+
+_LOOP = 'loop/metadata'  # where Orbax puts JSON
+_METRICS_ASIDE = 'metrics.damaged'
+_UNFINISHED = '.orbax-checkpoint-tmp'  # in the name of a step being written
+# The name of a step whose removal began: the next start of the run removes it
+# like an unfinished one.
+_REMOVED = f'{_UNFINISHED}-removed'
 
 
 class _Manager(ocp.CheckpointManager):
-  """Orbax's manager; it reads only checked metrics and removes safely."""
-
-  def __init__(self, directory, options):
-    super().__init__(directory, options=options)
-    self._checkpoint_deleter = removal.Deleter(directory)
+  """Orbax's manager; it would also read metrics, which may be damaged."""
 
   def metrics(self, step):
-    return checkpoint.find_metrics(Path(self.directory) / str(step))[0]
+    return None
 
 
 class Checkpointer:
@@ -61,9 +68,6 @@ class Checkpointer:
 
     Args:
       directory: WORKDIR/checkpoints; made if missing.
-
-    Raises:
-      InputError: checkpoint.keep_latest is below 1.
     """
     if config.keep_latest < 1:
       raise InputError(
@@ -71,29 +75,15 @@ class Checkpointer:
       )
     self._directory = Path(directory).absolute()
     self._config, self._lower_is_better = config, lower_is_better
-    # Without the policy, best_fn would delete the newest checkpoint when it
-    # has no score; without best_fn, Orbax does not write the metrics.
-    best = lambda metrics: self._scored(metrics).get(
-        checkpoint.SCORE, -math.inf
-    )
-    self._saving = None  # the step of the last save
-    self._unfinished = removal.list_unfinished(self._directory)
-    failed_save.silence_logs()
+    self._saving, self._metrics = None, {}  # the last save's step and metrics
+    self._is_pruned = True
+    _silence_logs()
     self._manager = _Manager(
         self._directory,
         options=ocp.CheckpointManagerOptions(
-            best_fn=best,
-            preservation_policy=checkpoint_managers.AnyPreservationPolicy(
-                [
-                    checkpoint_managers.LatestN(config.keep_latest),
-                    checkpoint_managers.BestN(
-                        get_metric_fn=best, n=config.keep_best
-                    ),
-                ]
-            ),
             cleanup_tmp_directories=True,
             async_options=ocp.options.AsyncOptions(
-                post_finalization_callback=self._write_manifest
+                post_finalization_callback=self._finish
             ),
         ),
     )
@@ -102,18 +92,15 @@ class Checkpointer:
     """Copies the state off the devices and writes it in the background.
 
     Args:
-      step: the number of steps done.
       state: a NamedTuple of pytrees with a field `params`.
-      metrics: the metrics of this step, name -> number, or None.
-      loop: the loop's state, a dict for JSON, or None.
 
     Returns:
       None, or a message that the disk had no room for this step or the previous
       one. Its partial files are removed; later steps can be saved.
     """
     problem = self.wait()
-    metrics = self._scored(metrics or {})
-    self._saving = step
+    self._saving, self._metrics = step, self._scored(metrics or {})
+    self._is_pruned = False
     try:
       self._manager.save(
           step,
@@ -122,7 +109,6 @@ class Checkpointer:
               training=ocp.args.StandardSave(_training(state)),
               loop=ocp.args.JsonSave(loop or {}),
           ),
-          metrics=metrics,
       )
     except Exception as error:  # raised again unless the disk failed
       return self._give_up(error)
@@ -134,6 +120,8 @@ class Checkpointer:
       self._manager.wait_until_finished()
     except Exception as error:
       return self._give_up(error)
+    if not self._is_pruned:
+      self._prune()
 
   def check(self):
     """Returns the last save's message or None, without waiting."""
@@ -153,18 +141,15 @@ class Checkpointer:
     return checkpoint.latest_step(self._directory)
 
   def set_damaged_aside(self):
-    """Renames damaged steps and reports them on stderr; see `damage.set_aside`.
+    """Renames damaged steps and reports them on stderr.
 
     The other steps get scores for the current metric.
 
     Returns:
       The most recent intact step, or None if nothing was saved.
-
-    Raises:
-      InputError: all steps are damaged.
     """
     if jax.process_index() == 0:
-      for line in damage.set_aside(self._directory):
+      for line in _set_damaged_aside(self._directory):
         print(line, file=sys.stderr, flush=True)
       for step in checkpoint.list_steps(self._directory):
         self._score_again(self._directory / str(step))
@@ -175,8 +160,6 @@ class Checkpointer:
       )
       step = None if known < 0 else int(known)
     self._manager.reload()
-    if jax.process_index() == 0:
-      self._report_unfinished(step)
     if step is None and any(self._directory.glob('*.damaged*')):
       raise InputError(
           f'{self._directory}: all checkpoints are damaged; remove this '
@@ -184,23 +167,8 @@ class Checkpointer:
       )
     return step
 
-  def _report_unfinished(self, start):
-    """Reports on stderr which save a kill interrupted; `start`: step or None."""
-    then = 'starting anew' if start is None else f'continuing from {start}'
-    for step in self._unfinished:
-      print(
-          f'checkpoint {step} was not finished (the run was stopped while it '
-          f'was saved): {then}',
-          file=sys.stderr,
-          flush=True,
-      )
-    self._unfinished = []
-
   def measure(self, step, metrics):
     """Adds metrics to a step that was saved without them.
-
-    Args:
-      step: a saved step.
 
     Returns:
       None, or a message that the disk had no room.
@@ -223,7 +191,7 @@ class Checkpointer:
 
   def loop(self, step):
     """Returns the `loop` dict saved with a step."""
-    return untrusted.read_object(self._directory / str(step) / damage.LOOP)
+    return untrusted.read_object(self._directory / str(step) / _LOOP)
 
   def best_step(self):
     """Returns the step with the largest score, or None."""
@@ -235,17 +203,8 @@ class Checkpointer:
     self.wait()
     return checkpoint.is_finished(self._directory, settings)
 
-  def metrics(self, step):
-    """Returns the metrics saved with a step: name -> number."""
-    self.wait()
-    return _numbers(checkpoint.read_metrics(self._directory / str(step)))
-
   def restore(self, step, abstract_state):
     """Restores the state of a step with the given shardings.
-
-    Args:
-      step: a saved step.
-      abstract_state: the state as jax.ShapeDtypeStructs with shardings.
 
     Raises:
       InputError: the saved paths, shapes or dtypes differ. (Orbax would cast to
@@ -277,7 +236,7 @@ class Checkpointer:
     manifest.replace(
         directory, checkpoint.METRICS, json.dumps(self._scored(metrics))
     )
-    damage.set_measured(directory, True)
+    _set_measured(directory, True)
 
   def _score_again(self, directory):
     """Rewrites a step's score if it is for another metric."""
@@ -288,17 +247,17 @@ class Checkpointer:
       manifest.replace(directory, checkpoint.METRICS, json.dumps(scored))
 
   def _prune(self):
-    """Removes steps that are no longer among the best or the latest.
-
-    Orbax does so only when it saves.
-    """
+    """Removes steps that are neither among the best nor the latest."""
+    self._is_pruned = True
+    if jax.process_index() != 0:
+      return
     steps = checkpoint.list_steps(self._directory)
     kept = (
         steps[-self._config.keep_latest :]
         + checkpoint.best_first(self._directory)[: self._config.keep_best]
     )
     for step in set(steps).difference(kept):
-      removal.remove(self._directory / str(step))
+      _remove(self._directory / str(step))
 
   def _scored(self, metrics):
     """Returns metrics with the score of the current metric."""
@@ -308,10 +267,12 @@ class Checkpointer:
       return metrics
     return metrics | {checkpoint.SCORE: best_by, checkpoint.SCORE_OF: name}
 
-  def _write_manifest(self):
+  def _finish(self):
     # Called on the first host after all files are written, before the rename.
-    name = f'{self._saving}{failed_save.UNFINISHED}*'
-    for path in self._directory.glob(name):
+    for path in self._directory.glob(f'{self._saving}{_UNFINISHED}*'):
+      metrics = path / checkpoint.METRICS
+      metrics.parent.mkdir(exist_ok=True)
+      metrics.write_text(json.dumps(self._metrics))
       manifest.write(path)
 
   def _give_up(self, error):
@@ -323,7 +284,7 @@ class Checkpointer:
     if reason is None:
       raise error
     if jax.process_index() == 0:
-      failed_save.remove_unfinished(self._directory)
+      _remove_unfinished(self._directory)
     self._manager.reload()  # it has dropped the steps this save was to remove
     return f'step {self._saving} could not be saved: {reason}'
 
@@ -339,3 +300,102 @@ def _numbers(metrics):
 
 def _training(state):
   return parameters.flatten(state._replace(params=()))
+
+
+def _set_damaged_aside(directory):
+  """Returns lines about damaged steps, now renamed, and about stray files."""
+  lines = []
+  numbered = [
+      path
+      for path in directory.iterdir()
+      if path.name.isdigit() and path.is_dir()
+  ]
+  for path in sorted(numbered, key=lambda path: int(path.name)):
+    # Without `params`, it is no checkpoint, although Orbax would take it as one.
+    found = manifest.find_damage(path, but='metrics/')
+    if not found and not (path / 'params').is_dir():
+      found = 'params is missing'
+    if found:
+      lines.append(manifest.set_aside(path, found))
+    elif extra := manifest.find_extra(path, but=(checkpoint.METRICS,)):
+      lines.append(extra)
+  steps = checkpoint.list_steps(directory)
+  for step in steps:
+    path = directory / str(step)
+    _, found = checkpoint.find_metrics(path)
+    if found and step == steps[-1]:
+      lines.append(_forget_metrics(path, found))
+    elif found:
+      lines.append(manifest.set_aside(path, found))
+  return lines
+
+
+def _set_measured(directory, measured):
+  """Stores in a checkpoint whether its step has been evaluated."""
+  record = untrusted.read_object(directory / _LOOP)
+  manifest.replace(
+      directory, _LOOP, json.dumps(record | {'measured': measured})
+  )
+
+
+def _forget_metrics(directory, found):
+  """Sets a step's metrics aside; if it had any, it is evaluated again."""
+  nothing = json.dumps({})
+  known = manifest.known_of(directory, checkpoint.METRICS)
+  path = directory / checkpoint.METRICS
+  if os.path.lexists(path):
+    os.replace(path, directory / _METRICS_ASIDE)
+  path.parent.mkdir(exist_ok=True)
+  manifest.replace(directory, checkpoint.METRICS, nothing)
+  line = f'{directory}: {found}: set aside as {_METRICS_ASIDE}'
+  if known == [files.describe(nothing.encode())]:
+    return line
+  _set_measured(directory, False)
+  return f'{line}; the step is evaluated again'
+
+
+def _remove(path):
+  """Removes a checkpoint; a kill never leaves one half removed."""
+  with contextlib.suppress(FileNotFoundError):
+    path = path.rename(f'{path}{_REMOVED}')
+  shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove_unfinished(directory):
+  """Removes the partial files of unfinished steps; no save may be running."""
+  # Pending writes may make their directories again for a moment.
+  clean = 0
+  for _ in range(30):
+    unfinished = list(directory.glob(f'*{_UNFINISHED}*'))
+    for path in unfinished:
+      shutil.rmtree(path, ignore_errors=True)
+    clean = 0 if unfinished else clean + 1
+    if clean == 3:
+      return
+    time.sleep(0.1)
+
+
+def _silence_logs():
+  """Filters the logs and tracebacks of failed saves; may be called repeatedly.
+
+  `Checkpointer` reports the error in one line. Orbax also logs it from each of
+  its threads; TensorStore writes that fail later find Orbax's event loop closed,
+  which Python prints as an unraisable exception; asyncio logs abandoned writes.
+  """
+  logging.getLogger('absl').addFilter(_is_no_orbax_error)
+  logging.getLogger('asyncio').addFilter(_is_no_write)
+  if getattr(sys.unraisablehook, 'func', None) is not _print:
+    sys.unraisablehook = functools.partial(_print, sys.unraisablehook)
+
+
+def _is_no_orbax_error(record):
+  return record.levelno < logging.ERROR or 'orbax' not in record.pathname
+
+
+def _is_no_write(record):
+  return not (record.exc_info and disk_error(record.exc_info[1]))
+
+
+def _print(otherwise, unraisable):
+  if str(unraisable.exc_value) != 'Event loop is closed':
+    otherwise(unraisable)

@@ -47,7 +47,6 @@ def find_damage(directory, only='', but=None):
   """Returns a short description of a directory's damage; '' if it is intact.
 
   Args:
-    only: prefix of the files to check, 'params/' for example.
     but: prefix of the files to skip; None: none.
   """
   directory = Path(directory)
@@ -84,11 +83,7 @@ def known_of(directory, name):
 
 
 def identify(directory, only=''):
-  """Returns a SHA-256 in hex of the names, sizes and hashes of files.
-
-  Args:
-    directory: of an intact checkpoint.
-  """
+  """Returns a SHA-256 in hex of the names, sizes and hashes of files."""
   known = sorted(_read(Path(directory)).items())
   lines = [f'{name} {found[0]}\n' for name, found in known]
   lines = [line for line in lines if line.startswith(only)]
@@ -99,7 +94,6 @@ def find_extra(directory, only='', but=()):
   """Returns a line about files that the manifest does not name, or ''.
 
   Args:
-    directory: of an intact checkpoint.
     but: names of files that an older manifest may lack.
   """
   directory = Path(directory)
@@ -116,14 +110,7 @@ def find_extra(directory, only='', but=()):
 
 
 def set_aside(directory, damage):
-  """Renames a directory to DIRECTORY.damaged.
-
-  Args:
-    damage: a description of the damage.
-
-  Returns:
-    One line that reports the renaming.
-  """
+  """Renames a directory to DIRECTORY.damaged."""
   directory = Path(directory)
   number, aside = 1, directory.with_name(f'{directory.name}.damaged')
   while os.path.lexists(aside):
@@ -138,10 +125,6 @@ def replace(directory, name, text):
 
   Each step is synced to disk before the next, so that this also holds after a
   power cut.
-
-  Args:
-    name: of the file, relative to the directory.
-    text: the new contents.
   """
   directory = Path(directory)
   entries = _read(directory)
@@ -160,12 +143,7 @@ def replace(directory, name, text):
 
 
 def _read(directory):
-  """The manifest of a directory: {name: ['BYTES SHA-256', ...]}.
-
-  Raises:
-    FileNotFoundError, NotADirectoryError: it is missing.
-    InputError: it is not a manifest, or names files outside the directory.
-  """
+  """The manifest of a directory: {name: ['BYTES SHA-256', ...]}."""
   path = directory / FILE
   entries = untrusted.parse_object(
       untrusted.read_bytes(path, _MOST_BYTES), path

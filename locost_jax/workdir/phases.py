@@ -1,4 +1,4 @@
-"""A run's directory: its phases and its stored config.
+"""A run's directory: its phases, stored config and lock.
 
   WORKDIR/config.json  vocabulary/  cache/  checkpoints/STEP/  metrics.jsonl
   tensorboard/  predictions/TASK-SPLIT-STEP.jsonl  profile/  wandb.json
@@ -7,12 +7,15 @@ With phases, WORKDIR has config.json, vocabulary and cache; each WORKDIR/PHASE
 has all other files of a run, and its own config.json and vocabulary.
 """
 
+import contextlib
 import copy
 import json
 import os
 from pathlib import Path
 import re
 import shutil
+import socket
+import sys
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
@@ -26,6 +29,8 @@ from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from locost_jax.workdir import checkpoint
 
 CONFIG_FILE = 'config.json'
+LOCK_FILE = 'run.lock'
+_QUERIES_FILE = 'queries.json'
 SHARES = 'shares'  # a key of config.json, see `write_config`
 
 
@@ -45,9 +50,6 @@ def make_phases(config, overrides, workdir):
       `phases` get those values too.
     overrides: the command line's values, {'train.steps': 100, ...}; they
       override a phase's values.
-
-  Raises:
-    InputError: config.phases has a wrong form, an unknown key or a wrong type.
   """
   workdir = Path(workdir)
   if not config.phases:
@@ -120,14 +122,6 @@ def to_dict(config):
   return json.loads(config.to_json_best_effort())
 
 
-def has_checkpoint(phase):
-  """Whether the phase has a checkpoint."""
-  return any(
-      path.parent.name.isdigit()
-      for path in (phase.directory / 'checkpoints').glob('*/params')
-  )
-
-
 def is_finished(phase):
   """Whether the phase saved its last step, or stopped by train.patience."""
   return checkpoint.is_finished(
@@ -139,9 +133,6 @@ def read_config(directory):
   """Returns a directory's config.json as nested dicts, or None.
 
   Keys of older versions are converted to the current ones (`schema.update`).
-
-  Raises:
-    InputError: it is not JSON, or a run's config with invalid values.
   """
   path = Path(directory) / CONFIG_FILE
   try:
@@ -157,11 +148,7 @@ def read_config(directory):
 
 
 def begin(directory, config, vocabulary, shares=()):
-  """Writes vocabulary/ and then config.json, each atomically.
-
-  Args:
-    directory: of a run or one of its phases.
-  """
+  """Writes vocabulary/ and then config.json, each atomically."""
   if not (directory / 'vocabulary').exists() or read_config(directory) is None:
     directory.mkdir(parents=True, exist_ok=True)
     temporary = directory / f'vocabulary.tmp{os.getpid()}'
@@ -175,7 +162,6 @@ def write_config(directory, config, shares=()):
   """Writes config.json.
 
   Args:
-    directory: of a run or one of its phases.
     config: its config, shares of train.steps resolved to steps.
     shares: {'optim.warmup_steps': 0.05, ...}, the shares before resolution.
   """
@@ -196,3 +182,71 @@ def flatten(tree, prefix=''):
     else:
       flat[prefix + key] = value
   return flat
+
+
+def save_queries(directory, asked):
+  """Writes whether the training rows have queries, for `load_queries`."""
+  files.write(
+      os.path.join(directory, _QUERIES_FILE),
+      json.dumps({'queries': bool(asked)}) + '\n',
+  )
+
+
+def load_queries(directory):
+  """Returns whether a run was trained with queries; None: it does not say.
+
+  Runs of older versions, and released models, do not say.
+  """
+  try:
+    found = untrusted.read_object(os.path.join(directory, _QUERIES_FILE))
+  except FileNotFoundError:
+    return None
+  return found.get('queries') is True
+
+
+@contextlib.contextmanager
+def hold_lock(workdir):
+  """A context that holds the lock on WORKDIR: one process trains in it.
+
+  WORKDIR/run.lock only names the holder: the existence of the file is not the
+  lock, see `files.open_locked`.
+  """
+  path = Path(workdir) / LOCK_FILE
+  try:
+    file = files.open_locked(path, parents=True)
+  except BlockingIOError:
+    raise InputError(
+        f'{workdir}: {_lock_holder(path)} is training here: wait for its end, or use '
+        'another --workdir'
+    ) from None
+  except (FileExistsError, NotADirectoryError):
+    raise InputError(f'{workdir}: not a directory') from None
+  except OSError as error:
+    if error.errno not in files.NO_LOCKS:
+      raise InputError(
+          f'{workdir}: cannot be written: {error.strerror}'
+      ) from None
+    print(
+        f'{workdir}: its file system has no locks: nothing prevents another '
+        'process from training here',
+        file=sys.stderr,
+    )
+    file = open(path, 'a+b', buffering=0)
+  with file:
+    file.truncate(0)
+    file.write(f'{os.getpid()} {socket.gethostname()}'.encode())
+    try:
+      yield
+    finally:
+      path.unlink(missing_ok=True)
+
+
+def _lock_holder(path):
+  """Returns 'process PID on HOST' from the lock's file."""
+  try:
+    with open(path, encoding='utf-8', errors='replace') as file:
+      pid, _, host = file.read(300).partition(' ')
+  except OSError:  # the holder has ended
+    return 'another process'
+  known = pid.isdecimal() and host.isprintable()
+  return f'process {pid} on {host}' if known else 'another process'

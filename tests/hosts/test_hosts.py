@@ -18,7 +18,6 @@ from locost_jax.errors import InputError
 from locost_jax.hosts import connect
 from locost_jax.workdir import checkpoint
 from tests import products
-from tests import python
 from tests.ports import free_port
 from tests.runs import test_main
 
@@ -116,16 +115,6 @@ def test_a_slurm_job_without_srun():
   job = {'SLURM_NTASKS': '4'}
   with pytest.raises(InputError, match='this is one host of 4: SLURM gave'):
     connect.check_srun(job)
-
-
-def test_ending_after():
-  program = (
-      'import time; from locost_jax.hosts import watchdog\n'
-      'with watchdog.ending_after(60, "nothing"): pass\n'
-      'with watchdog.ending_after(0.2, "the moon"): time.sleep(60)'
-  )
-  line = 'error: waited 0.2 s for the moon; ended with status 75\n'
-  assert python.run('-c', program, status=75).stderr == line
 
 
 class Mesh:

@@ -15,7 +15,7 @@ import locost_jax
 from locost_jax import convert
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import configs
-from locost_jax.training import init_from
+from locost_jax.training import warm_start
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests.deadline import within
@@ -66,7 +66,7 @@ def test_relative_positions_outside_the_table(
   words = f'{release}/config.json: model.{key}={value}: expected '
   assert refused(release).startswith(words)
   with pytest.raises(InputError, match=f'^{re.escape(words)}'):
-    init_from.read(release)
+    warm_start.read(release)
   status, _, err = run_command(
       convert, f'--source={release}', f'--target={tmp_path / "run"}'
   )

@@ -24,7 +24,7 @@ from locost_jax.hugging_face import names as names_lib
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
 from locost_jax.runs import resume
-from locost_jax.training import init_from
+from locost_jax.training import warm_start
 from locost_jax.vocabularies import sentencepiece_training
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import phases as phases_lib
@@ -98,7 +98,7 @@ def test_a_converted_run_can_be_loaded_and_trained_from(
     train = dict(init_from=str(place), init_map=())
     start = ConfigDict(dict(model=dict(name='locost'), train=train))
     abstract = parameters.abstract_params(summarizer.model)
-    params, _ = init_from.load(start, abstract)
+    params, _ = warm_start.load(start, abstract)
     np.testing.assert_array_equal(
         params['logits/kernel'], summarizer.params['logits']['kernel']
     )

@@ -17,7 +17,7 @@ from locost_jax import convert
 from locost_jax import files
 from locost_jax import models
 from locost_jax.errors import InputError
-from locost_jax.runs import verify_weights
+from locost_jax.runs import convert_weights
 from tests import python
 from tests.hugging_face.converting import GOLDEN
 from tests.hugging_face.converting import rewrite
@@ -40,10 +40,10 @@ def test_keys_that_a_release_cannot_express_are_refused(
 
 def test_verify_without_pytorch(monkeypatch):
   monkeypatch.setattr(
-      verify_weights.importlib.util, 'find_spec', lambda _: None
+      convert_weights.importlib.util, 'find_spec', lambda _: None
   )
   with pytest.raises(InputError, match='--verify needs torch, .*pip install'):
-    verify_weights.check('t5')
+    convert_weights.check_verifiable('t5')
 
 
 def test_invalid_flags(release, tmp_path, refuse, run_command):

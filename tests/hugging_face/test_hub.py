@@ -17,7 +17,7 @@ from locost_jax import summarize
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import hub
 from locost_jax.runs import convert_weights
-from locost_jax.training import init_from
+from locost_jax.training import warm_start
 from locost_jax.workdir import find
 from tests import hub_server
 from tests import tiny_run
@@ -83,7 +83,7 @@ def test_a_mistyped_path_makes_no_connection(
           f'error: {name}: no such directory; a model on the Hugging Face Hub '
           'is hf://org/name[@revision], or org/name with --allow_download\n'
       )
-  for load in locost_jax.load, init_from.read:
+  for load in locost_jax.load, warm_start.read:
     with pytest.raises(InputError, match='no such directory; .* hf://org/name'):
       load(name)
 

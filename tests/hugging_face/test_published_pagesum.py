@@ -13,7 +13,7 @@ from locost_jax import models
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import configs
 from locost_jax.models import parameters
-from locost_jax.training import init_from
+from locost_jax.training import warm_start
 from locost_jax.workdir import checkpoint
 from tests.hugging_face.converting import GOLDEN
 
@@ -91,7 +91,7 @@ def test_a_pagesum_starts_from_a_bart():
           'train': {'init_from': str(GOLDEN / 'bart'), 'init_map': ()},
       }
   )
-  params, report = init_from.load(settings, abstract)
+  params, report = warm_start.load(settings, abstract)
   fresh = set(parameters.flatten(abstract)) - set(params)
   assert fresh == {'confidence/kernel', 'confidence/bias'}
   assert report

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 import locost_jax
 from locost_jax.config import decode_settings
 from locost_jax.errors import InputError
-from locost_jax.runs import verify_weights
+from locost_jax.runs import convert_weights
 from locost_jax.vocabularies import sentencepiece_training
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests import tiny_run
@@ -250,4 +250,4 @@ def test_verify(name, tmp_path, call):
     next(model.parameters()).add_(0.05)
   model.save_pretrained(tmp_path / 'other')
   with pytest.raises(InputError, match='differ by .* do not use'):
-    verify_weights.compare(tmp_path / 'run', tmp_path / 'other')
+    convert_weights.verify(tmp_path / 'run', tmp_path / 'other')

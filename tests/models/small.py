@@ -12,7 +12,7 @@ from locost_jax.devices import sharding
 from locost_jax.generation import generate
 from locost_jax.models import flops
 from locost_jax.models import parameters
-from locost_jax.runs import counted_flops
+from tests import counted_flops
 
 BART = dict(
     name='bart',

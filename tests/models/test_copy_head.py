@@ -12,8 +12,8 @@ from locost_jax import models
 from locost_jax.config.decode_settings import Settings
 from locost_jax.generation import generate
 from locost_jax.models import parameters
-from locost_jax.training import experience
 from locost_jax.training import losses
+from locost_jax.training import selector_turn
 from locost_jax.training import step as step_lib
 from tests import products
 from tests.models import small
@@ -317,7 +317,7 @@ def test_rewards_of_the_selector_use_the_mixture():
   batch, params = make_batch('simcas'), drawn('simcas')[0]
   batch[step_lib.SEEDS] = np.arange(2, dtype=np.uint32)
   collect = functools.partial(
-      experience.collect,
+      selector_turn.collect,
       model=make('simcas'),
       settings=default.get_config().selector,
   )

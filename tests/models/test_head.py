@@ -72,7 +72,6 @@ def test_logits_are_float32_products(name, changes):
           states,
           targets,
           weights,
-          size=100,
       )
   )(params)
   at_targets = np.take_along_axis(exact, targets[..., None], -1)[..., 0]

@@ -1,5 +1,6 @@
 """LoRA: algebra, training, checkpoints, merging, meshes and errors."""
 
+import copy
 import functools
 import json
 
@@ -16,9 +17,9 @@ from locost_jax.models import layers as model_layers
 from locost_jax.models import lora
 from locost_jax.models import parameters
 from locost_jax.summarizing import pretrained
-from locost_jax.training import init_from
 from locost_jax.training import step as step_lib
 from locost_jax.training import train
+from locost_jax.training import warm_start
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import phases as phases_lib
 from tests import mesh_program
@@ -263,7 +264,9 @@ def test_non_finite_steps_and_pieces_of_a_batch():
   results = []
   for pieces in (1, 4):
     made, _ = bag()
-    keywords = made.step.__wrapped__.keywords | {'accumulate': pieces}
+    keywords = dict(made.step.__wrapped__.keywords)
+    keywords['config'] = copy.deepcopy(keywords['config'])
+    keywords['config'].train.accumulate = pieces
     results.append(
         jax.jit(functools.partial(step_lib.train_step, **keywords))(
             jax.tree.map(jnp.asarray, kept), batch
@@ -319,7 +322,7 @@ def test_a_fine_tuned_run_loads_merged_weights(tmp_path):
   # A run that starts from it gets the merged weights.
   config.train.init_from = str(tmp_path / 'tuned')
   shapes = parameters.abstract_params(after.model)
-  given, _ = init_from.load(config, shapes)
+  given, _ = warm_start.load(config, shapes)
   for path, leaf in flat(after.params).items():
     np.testing.assert_array_equal(given[path], leaf)
 

@@ -23,8 +23,8 @@ from locost_jax.models import simcas_locost
 from locost_jax.ops import long_attention
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.summarizing import batch_memory
-from locost_jax.training import experience
-from locost_jax.training import init_from
+from locost_jax.training import selector_turn
+from locost_jax.training import warm_start
 from tests import products
 from tests import tiny_run
 from tests.models import small
@@ -279,7 +279,7 @@ def test_the_selector_learns_from_it_as_from_simcas():
       sampling_seeds=np.arange(4, dtype=np.uint32),
   )
   collect = jax.jit(
-      functools.partial(experience.collect, model=model, settings=settings)
+      functools.partial(selector_turn.collect, model=model, settings=settings)
   )
   together, seen = collect(params, batch, jax.random.key(0))
   assert seen['selected'] == together.actions.sum() / 4
@@ -371,11 +371,11 @@ def test_a_trained_locost_is_a_warm_start(tmp_path):
   config.train.init_from = str(tmp_path / 'locost')
   model = models.build(config.model)
   shapes = parameters.abstract_params(model)
-  taken, report = init_from.load(config, shapes)
+  taken, report = warm_start.load(config, shapes)
   missing = parameters.flatten(shapes).keys() - taken.keys()
   assert missing and all(path.startswith('selector/') for path in missing)
   assert 'fresh: selector (' in report and 'not used' not in report
-  source = init_from.read(config.train.init_from).params
+  source = warm_start.read(config.train.init_from).params
   assert source.keys() == taken.keys()
   for path, array in taken.items():
     np.testing.assert_array_equal(array, source[path])

@@ -15,7 +15,7 @@ from locost_jax.hugging_face import configs as hugging_face
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
 from locost_jax.runs import checks
-from locost_jax.training import init_from
+from locost_jax.training import warm_start
 from locost_jax.workdir import phases as phases_lib
 from tests import bart_files
 from tests.runs import test_main
@@ -107,7 +107,7 @@ def test_a_recipe_begins_from_a_bart():
   config.model.update({key: sizes[key] for key in keys})
   config.train.init_from = str(BART)
   shapes = parameters.abstract_params(models.build(config.model))
-  found, report = init_from.load(config, shapes)
+  found, report = warm_start.load(config, shapes)
   new = set(parameters.flatten(shapes)) - set(found)
   assert new and all(path.startswith('selector/') for path in new)
   theirs = parameters.flatten(locost_jax.load(BART).params)

@@ -10,7 +10,6 @@ import pytest
 from locost_jax import main
 from locost_jax.command_line import commands
 from locost_jax.runs import resume
-from locost_jax.runs import stored_settings
 from locost_jax.workdir import phases as phases_lib
 from tests import tiny_run
 from tests.runs import test_main
@@ -105,7 +104,7 @@ def test_every_config_survives_its_file():
   for path in sorted((ROOT / 'configs').glob('[!_]*.py')):
     config = commands.load_config(str(path))
     stored = json.loads(json.dumps(phases_lib.to_dict(config)))
-    found = stored_settings.make_config(stored)
+    found = resume.make_config(stored)
     expected = phases_lib.to_dict(
         ConfigDict(resume.fill_defaults(phases_lib.to_dict(config)))
     )
@@ -121,7 +120,7 @@ def test_phases_keep_the_values_of_the_command_line(tmp_path):
     config[section][name] = value
   before = phases_lib.make_phases(config, overrides, tmp_path)
   phases_lib.write_config(tmp_path, config)
-  found, _ = stored_settings.read(tmp_path)
+  found, _ = resume.read_settings(tmp_path)
   after = phases_lib.make_phases(found, {}, tmp_path)
   assert [phase.config.train.steps for phase in after] == [7, 7]
   for one, other in zip(before, after):

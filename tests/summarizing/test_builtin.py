@@ -13,7 +13,7 @@ from locost_jax import summarize
 from locost_jax.builtin import find_builtin
 from locost_jax.errors import InputError
 from locost_jax.models import parameters
-from locost_jax.training import init_from
+from locost_jax.training import warm_start
 from tests import make_builtin
 from tests import tiny_run
 
@@ -47,7 +47,7 @@ def test_made_from_a_run(tiny):
     rounded = np.asarray(array).astype(ml_dtypes.bfloat16).astype(np.float32)
     np.testing.assert_array_equal(ours[path], rounded, path)
     assert ours[path].dtype == np.float32
-  source = init_from.read('builtin:tiny')  # training starts from it, too
+  source = warm_start.read('builtin:tiny')  # training starts from it, too
   assert source.name == 'locost' and source.params.keys() == theirs.keys()
 
 

@@ -17,7 +17,7 @@ from locost_jax.summarizing import reading
 from locost_jax.summarizing import texts
 from locost_jax.summarizing.texts import Document
 from locost_jax.vocabularies import byte_vocabulary
-from locost_jax.workdir import trained_queries
+from locost_jax.workdir import phases as phases_lib
 from tests.data.rows import read_jsonl
 from tests.data.rows import write_jsonl
 
@@ -109,10 +109,10 @@ def test_which_questions_are_asked():
 
 
 def test_a_run_records_whether_it_had_queries(tmp_path):
-  assert trained_queries.load(tmp_path) is None
+  assert phases_lib.load_queries(tmp_path) is None
   for value in (True, False):
-    trained_queries.save(tmp_path, value)
-    assert trained_queries.load(tmp_path) is value
+    phases_lib.save_queries(tmp_path, value)
+    assert phases_lib.load_queries(tmp_path) is value
   data = default.get_config().data
   rows = [{'document': 'a', 'summary': 'b'}] * 3
   for queries, field, expected in (
@@ -159,7 +159,7 @@ def test_the_command_asks(run, call, tmp_path):
   assert '<a aria-current="page">Who listens?</a>' in second
   call(*arguments, f'--report={tmp_path / "one.html"}')
   assert 'class="tabs"' not in (tmp_path / 'one.html').read_text()
-  trained_queries.save(run, False)
+  phases_lib.save_queries(run, False)
   status, _, err = call(*arguments, *asked)
   assert status == 2 and '--ask_anyway' in err
   status, _, err = call(*arguments, *asked, '--ask_anyway')

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
 
+from locost_jax.command_line import progress
 from locost_jax.devices import compiling
 from locost_jax.telemetry import metrics_log
 from locost_jax.telemetry import telemetry as telemetry_lib
+from tests import small_training
 from tests.data.rows import read_jsonl
 
 
@@ -48,9 +50,15 @@ class Terminal(io.StringIO):
 def make(tmp_path):
   """Makes a Telemetry of a number of steps in tmp_path."""
 
-  def make(steps, stream=None, **keywords):
+  def make(steps, stream=None, seconds=30.0, clock=time.monotonic, **start):
     stream = stream or io.StringIO()
-    return telemetry_lib.Telemetry(tmp_path, steps, stream=stream, **keywords)
+    return telemetry_lib.Telemetry(
+        tmp_path,
+        steps,
+        telemetry_lib.Start(**start),
+        line=progress.Line(stream, seconds, clock, at_once=True),
+        clock=clock,
+    )
 
   return make
 
@@ -81,7 +89,7 @@ def test_a_resumed_run_logs_each_step_once(tmp_path, make):
   out.close()
   with open(tmp_path / 'metrics.jsonl', 'a') as file:
     file.write('{"step": 3, "trai')  # killed while writing
-  out = make(10, start_step=3)
+  out = make(10, step=3)
   for step in range(4, 7):
     out.log(step, {'train/loss': -step})
   out.close()
@@ -98,7 +106,7 @@ def test_a_repeated_evaluation_is_logged_once(tmp_path, make):
   out.close()
   metrics_log.truncate(tmp_path / 'metrics.jsonl', 5)
   assert len(read_jsonl(tmp_path / 'metrics.jsonl')) == 2
-  make(10, start_step=5, is_evaluated=False).close()
+  make(10, step=5, is_evaluated=False).close()
   assert read_jsonl(tmp_path / 'metrics.jsonl') == [
       {'step': 5, 'train/loss': 1}
   ]
@@ -122,12 +130,12 @@ def numbers(workdir):
       (event.step, value.tag): value.simple_value
       for event in _events(workdir)
       for value in event.summary.value
-      if value.tag not in telemetry_lib.MACHINE_METRICS
+      if value.tag not in small_training.MACHINE_METRICS
   }
 
 
 def test_tensorboard_gets_the_same_numbers(tmp_path, make):
-  out = make(10, start_step=4)
+  out = make(10, step=4)
   out.log(5, {'train/loss': 1.5})
   out.close()
   events = _events(tmp_path)
@@ -142,7 +150,7 @@ def test_plain_lines_come_every_few_seconds(make):
   out = make(100, stream=stream, seconds=30.0, clock=clock)
   for step in range(1, 101):
     clock.now += 1
-    out.progress(step, 5.0 - step / 100, tokens=500)
+    out.progress(step, dict(loss=5.0 - step / 100, tokens=500))
   out.close()
   lines = stream.getvalue().splitlines()
   assert '\r' not in stream.getvalue() and '\x1b' not in stream.getvalue()
@@ -156,7 +164,7 @@ def test_the_bar_is_one_line_below_the_messages(make, terminal):
   out = make(1000, stream=stream, clock=clock)
   for step in range(1, 501):
     clock.now += 1
-    out.progress(step, 3.0, tokens=12_345)
+    out.progress(step, dict(loss=3.0, tokens=12_345))
     if step == 250:
       out.note('step 250: eval/x/loss 3.1')
   before, bar = stream.screen()
@@ -173,7 +181,7 @@ def test_a_narrow_terminal_gets_no_second_line(make, monkeypatch, terminal):
   clock, stream = Clock(), Terminal()
   out = make(1000, stream=stream, clock=clock)
   clock.now += 1
-  out.progress(1, 3.0, tokens=5)
+  out.progress(1, dict(loss=3.0, tokens=5))
   assert len(stream.screen()) == 1 and len(stream.screen()[0]) < 30
   out.close()
 
@@ -185,7 +193,7 @@ def test_activities_do_not_lower_the_rates(make):
     with out.activity('evaluating'):
       clock.now += 50
     clock.now += 2
-    out.progress(step, 3.0, tokens=100)
+    out.progress(step, dict(loss=3.0, tokens=100))
   assert out.machine_metrics(0)['tokens_per_second'] == 50.0
   assert 'evaluating' in stream.getvalue()
   out.close()
@@ -200,7 +208,7 @@ def test_waiting_for_data_is_shown(make):
     with out.waiting():
       clock.now += wait
     clock.now += 4 - wait
-    out.progress(number, 3.0, tokens=100)
+    out.progress(number, dict(loss=3.0, tokens=100))
 
   for number in range(1, 11):
     step(number, 0.1)
@@ -253,13 +261,13 @@ def test_waiting_does_not_count_while_a_step_runs(make):
     clock.now += 3  # the step still runs
     _finish(step, out)
     clock.now += 1
-  out.progress(1, 3.0, tokens=100)
+  out.progress(1, dict(loss=3.0, tokens=100))
   assert out.machine_metrics(0)['data_wait'] == pytest.approx(0.25)
   step = Step()
   with out.waiting(step):
     clock.now += 4
   _finish(step, out)
-  out.progress(2, 3.0, tokens=100)
+  out.progress(2, dict(loss=3.0, tokens=100))
   assert out.machine_metrics(0)['data_wait'] == pytest.approx(0.125)
   out.close()
 
@@ -277,44 +285,20 @@ def test_the_time_of_a_step_during_a_compilation(make):
       _finish(step, out)
       with out.activity('inside'):  # counts once
         clock.now += 28
-    out.progress(number, 3.0, tokens=100, samples=4, flops=3e12)
+    out.progress(number, dict(loss=3.0, tokens=100, samples=4, flops=3e12))
     assert out.machine_metrics(0)['tokens_per_second'] == pytest.approx(50)
   step = Step()
   with out.activity('compiling', step):
     clock.now += 1.5  # takes less than the step
   clock.now += 0.5
   _finish(step, out)
-  out.progress(4, 3.0, tokens=100, samples=4, flops=3e12)
+  out.progress(4, dict(loss=3.0, tokens=100, samples=4, flops=3e12))
   row = out.machine_metrics(0)
   assert row['tokens_per_second'] == pytest.approx(50)
   assert row['samples_per_second'] == pytest.approx(2)
   assert row['step_seconds'] == pytest.approx(2)
   assert row['data_wait'] == 0
   out.close()
-
-
-def test_one_thread_waits_for_all_steps(make):
-  before = threading.active_count()
-  out = make(100)
-  threads = threading.active_count()
-  for number in range(1, 51):
-    step = Step()
-    with out.waiting(step):
-      if number % 10:
-        _finish(step, out)
-    assert threading.active_count() <= threads + 1
-    step.done.set()
-  broken = Step()
-  broken.block_until_ready = lambda: 1 / 0  # an error does not end the thread
-  with out.waiting(broken):
-    pass
-  _finish(Step(), out)
-  last = Step()
-  last.block_until_ready = lambda: time.sleep(0.3)
-  with out.waiting(last):
-    pass
-  out.close()  # ends the thread, before Python exits
-  assert threading.active_count() == before
 
 
 def test_a_terminal_without_unicode_gets_an_ascii_bar(make, terminal):
@@ -325,7 +309,7 @@ def test_a_terminal_without_unicode_gets_an_ascii_bar(make, terminal):
   clock, stream = Clock(), Old()
   out = make(4, stream=stream, clock=clock)
   clock.now += 1
-  out.progress(2, 3.0, tokens=5)
+  out.progress(2, dict(loss=3.0, tokens=5))
   out.close()
   assert '####....' in stream.getvalue().encode('latin-1').decode()
 

@@ -87,10 +87,11 @@ def test_hits_counts_weighted_targets():
   assert losses.hits(logits, targets, weights) == expected >= T
 
 
-@pytest.mark.parametrize('size', (1, 2, 3, 5, None))
-def test_pieces_of_the_targets_add_up_to_the_whole(size):
+@pytest.mark.parametrize('size', (1, 2, 3, 5, 1000))
+def test_pieces_of_the_targets_add_up_to_the_whole(size, monkeypatch):
   """Compares sums, and gradients with respect to states and head."""
   rng = np.random.default_rng(4)
+  monkeypatch.setattr(losses, 'PIECE_BYTES', 4 * B * V * size)
   with jax.enable_x64(True):
     table = jnp.asarray(rng.normal(size=(7, V)))
     states = jnp.asarray(rng.normal(size=(B, T, 7)))
@@ -98,7 +99,7 @@ def test_pieces_of_the_targets_add_up_to_the_whole(size):
 
     def in_pieces(table, states):
       loss, hits, weight = losses.of_states(
-          lambda h: h @ table, states, targets, weights, 0.1, 1e-2, size
+          lambda h: h @ table, states, targets, weights, 0.1, 1e-2
       )
       return loss, (hits, weight)
 
@@ -119,17 +120,19 @@ def test_pieces_of_the_targets_add_up_to_the_whole(size):
   assert got[0][1][0] > 0
 
 
-@pytest.mark.parametrize('size, is_small', ((None, True), (2048, False)))
-def test_logits_of_long_targets_are_never_all_in_memory(size, is_small):
+@pytest.mark.parametrize('size, is_small', ((64 << 20, True), (1 << 40, False)))
+def test_logits_of_long_targets_are_never_all_in_memory(
+    size, is_small, monkeypatch
+):
   """2,048 targets, 32,100 tokens; negative control: a single piece."""
   shape = jax.ShapeDtypeStruct
   states, table = shape((1, 2048, 64), 'float32'), shape((64, 32100), 'float32')
   targets, weights = shape((1, 2048), 'int32'), shape((1, 2048), 'float32')
 
+  monkeypatch.setattr(losses, 'PIECE_BYTES', size)
+
   def loss(states, table, targets, weights):
-    return losses.of_states(
-        lambda h: h @ table, states, targets, weights, size=size
-    )[0]
+    return losses.of_states(lambda h: h @ table, states, targets, weights)[0]
 
   compiled = (
       jax.jit(jax.value_and_grad(loss, (0, 1)))

@@ -13,7 +13,6 @@ import pytest
 from locost_jax import models
 from locost_jax.models import parameters
 from locost_jax.models import selector as selector_lib
-from locost_jax.training import experience
 from locost_jax.training import objectives
 from locost_jax.training import optim
 from locost_jax.training import ppo
@@ -170,7 +169,7 @@ def experience_of_batch():
   """Returns (parameters, experience, metrics) of a batch, without dropout."""
   params = first_state(make_objective(make_config())).params
   collect = functools.partial(
-      experience.collect,
+      selector_turn.collect,
       model=build(dropout_rate=0.0),
       settings=make_config().selector,
   )
@@ -401,7 +400,7 @@ def test_sampling_depends_only_on_the_document_and_the_step():
 
 def test_the_last_target_is_read_if_positions_suffice():
   model, batch = build(), make_batch()
-  tokens, counts = experience.targets_read(batch, model)
+  tokens, counts = selector_turn.targets_read(batch, model)
   np.testing.assert_array_equal(tokens[:, 1:], batch['decoder_target_tokens'])
   assert (tokens[:, 0] == task.START).all()
   np.testing.assert_array_equal(
@@ -412,7 +411,7 @@ def test_the_last_target_is_read_if_positions_suffice():
       decoder_target_tokens=np.full((1, L), 9),
       decoder_loss_weights=np.ones((1, L)),
   )
-  tokens, counts = experience.targets_read(full, model)
+  tokens, counts = selector_turn.targets_read(full, model)
   assert tokens.shape == counts.shape == (1, L)
 
 

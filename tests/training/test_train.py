@@ -19,7 +19,6 @@ from locost_jax import models
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.errors import Stopped
-from locost_jax.runs import counted_flops
 from locost_jax.training import losses
 from locost_jax.training import optim
 from locost_jax.training import step as step_lib
@@ -27,6 +26,7 @@ from locost_jax.training import train
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import find
 from locost_jax.workdir import phases
+from tests import counted_flops
 from tests import mesh_program
 from tests import products
 from tests import small_training
@@ -130,9 +130,8 @@ def _step_in_pieces(pieces):
   # The pieces have different numbers of target tokens.
   batch['decoder_loss_weights'][::2, 1:] = 0
   optimizer = optax.with_extra_args_support(optax.trace(0.0))
-  init, step = small_training.make_step(
-      config, model, optimizer, accumulate=pieces
-  )
+  config.train.accumulate = pieces
+  init, step = small_training.make_step(config, model, optimizer)
   with jax.enable_x64(True):
     batch['decoder_loss_weights'] = np.float64(batch['decoder_loss_weights'])
     state, _ = small.drawn_state(init, 0.2, 'float64')

@@ -14,9 +14,8 @@ from locost_jax import models
 from locost_jax.errors import InputError
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
-from locost_jax.runs import choose_vocabulary
+from locost_jax.runs import checks
 from locost_jax.summarizing import pretrained
-from locost_jax.training import init_from
 from locost_jax.training import warm_start
 from locost_jax.training.warm_start import Source
 from locost_jax.vocabularies import byte_vocabulary
@@ -199,7 +198,7 @@ def test_rows_of_padded_vocabularies(source_rows, own_rows):
   chosen = warm_start.choose(source, own, 'locost', ())
   given = warm_start.take(source, own, chosen)
   params = jax.tree.map(jnp.asarray, parameters.unflatten(own))
-  found = parameters.flatten(init_from.put(params, given))
+  found = parameters.flatten(warm_start.put(params, given))
   assert not given  # all arrays were freed
   expected = {path: array.copy() for path, array in own.items()}
   expected['token_embedding/embedding'][:6] = source.params[
@@ -248,7 +247,7 @@ def test_parameters_that_do_not_fit_are_refused():
 def test_a_hugging_face_directory_gives_all_its_parameters():
   directory = GOLDEN / 'locost_a_tiny'
   loaded = pretrained.load(directory)
-  origin = init_from.read(directory)
+  origin = warm_start.read(directory)
   assert (origin.name, origin.where) == ('locost', str(directory))
   expected = parameters.flatten(loaded.params)
   assert origin.params.keys() == expected.keys()
@@ -319,7 +318,7 @@ def test_vocabularies_must_be_equal_unless_rows_stay_new(tmp_path):
     config.model.update(model)
     config.train.update(init_from=str(origin), init_map=rows)
     setup = assemble.Setup(phases_lib.Phase('', tmp_path / 'run', config))
-    return choose_vocabulary.choose_vocabulary([setup], tmp_path / 'run')
+    return checks.choose_vocabulary([setup], tmp_path / 'run')
 
   assert find('train').size == find('byte').size == 359
   both = (('(token_embedding|logits)/.*', ''),)

@@ -13,6 +13,7 @@ import pytest
 from locost_jax.errors import InputError
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import manifest
+from tests import small_training
 from tests.workdir import states
 
 
@@ -67,8 +68,8 @@ def test_latest_and_best_are_kept(run):
     assert checkpointer.latest_step() == 6
     assert checkpointer.best_step() == 2
     expected = {'eval/x/rouge_mean': 30.0, 'eval/x/loss': 2.5}
-    assert checkpointer.metrics(2) == expected
-    assert checkpointer.metrics(6) == {}
+    assert small_training.metrics_of(run / 'checkpoints', 2) == expected
+    assert small_training.metrics_of(run / 'checkpoints', 6) == {}
 
 
 def test_a_run_without_a_checkpoint_is_not_finished(tmp_path):
@@ -256,16 +257,6 @@ def test_a_kill_while_removing_is_no_damage(tmp_path, monkeypatch, capfd):
     checkpointer.save(3, _state(3))
   assert capfd.readouterr().err == ''
   assert states.steps(directory) == ['2', '3']
-
-
-def test_an_interrupted_first_save_starts_anew(tmp_path, capfd):
-  (tmp_path / 'checkpoints' / '4.orbax-checkpoint-tmp').mkdir(parents=True)
-  with states.open_run(tmp_path) as checkpointer:
-    assert checkpointer.set_damaged_aside() is None
-  assert capfd.readouterr().err == (
-      'checkpoint 4 was not finished (the run was stopped while it was saved): '
-      'starting anew\n'
-  )
 
 
 def test_a_damaged_best_is_not_the_best(tmp_path, capfd):

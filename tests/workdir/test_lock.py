@@ -11,16 +11,15 @@ import pytest
 from locost_jax import main
 from locost_jax import summarize
 from locost_jax.errors import InputError
-from locost_jax.runs import train_run
-from locost_jax.workdir import lock
+from locost_jax.workdir import phases as phases_lib
 from tests import tiny_run
 from tests.deadline import within
 from tests.runs import test_main
 
 HOLDER = """
 import sys
-from locost_jax.workdir import lock
-with lock.hold(sys.argv[1]):
+from locost_jax.workdir import phases as phases_lib
+with phases_lib.hold_lock(sys.argv[1]):
   print('held', flush=True)
   sys.stdin.read()
 """
@@ -42,7 +41,7 @@ def holder(tmp_path):
 
 def test_a_second_process_is_refused_and_the_first_is_named(holder, tmp_path):
   with pytest.raises(InputError) as error, within():
-    with lock.hold(tmp_path / 'run'):
+    with phases_lib.hold_lock(tmp_path / 'run'):
       pass
   assert str(error.value) == (
       f'{tmp_path / "run"}: process {holder.pid} on {socket.gethostname()} is '
@@ -57,17 +56,17 @@ def test_the_lock_ends_with_its_holder(holder, tmp_path, how):
   else:
     holder.send_signal(how)
   holder.wait(60)
-  with within(), lock.hold(tmp_path / 'run'):
+  with within(), phases_lib.hold_lock(tmp_path / 'run'):
     with pytest.raises(InputError, match=f'process {os.getpid()} on'):
-      with lock.hold(tmp_path / 'run'):
+      with phases_lib.hold_lock(tmp_path / 'run'):
         pass
   assert not list((tmp_path / 'run').iterdir())
 
 
 def test_children_do_not_keep_the_lock(tmp_path):
-  with lock.hold(tmp_path):
+  with phases_lib.hold_lock(tmp_path):
     child = subprocess.Popen(['sleep', '60'], close_fds=False)
-  with within(), lock.hold(tmp_path):
+  with within(), phases_lib.hold_lock(tmp_path):
     pass
   child.kill()
   child.wait()
@@ -77,7 +76,7 @@ def test_a_workdir_that_cannot_be_locked_is_one_line(tmp_path):
   (tmp_path / 'file').write_text('')
   for path in (tmp_path / 'file', tmp_path / 'file' / 'run'):
     with pytest.raises(InputError, match='not a directory'):
-      with lock.hold(path):
+      with phases_lib.hold_lock(path):
         pass
 
 
@@ -130,15 +129,3 @@ def test_a_refused_command_leaves_no_lock(tmp_path, arguments, run_command):
   run.mkdir()
   assert run_command(main, *arguments, wrong)[0] == 2
   assert not list(run.iterdir())
-
-
-def test_only_empty_new_directories_are_removed(tmp_path):
-  """Another run may have started in the same parent directory."""
-  workdir = tmp_path / 'runs' / 'mine'
-  with pytest.raises(InputError):
-    missing = train_run.missing_directories(workdir)
-    with train_run.removing_on_input_error(workdir, missing):
-      (workdir / 'vocabulary').mkdir(parents=True)
-      (tmp_path / 'runs' / 'other').mkdir()
-      raise InputError('no')
-  assert os.listdir(tmp_path / 'runs') == ['other']

@@ -12,7 +12,7 @@ from locost_jax import convert
 from locost_jax import summarize
 from locost_jax.errors import InputError
 from locost_jax.models import parameters
-from locost_jax.training import init_from
+from locost_jax.training import warm_start
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import find
 from locost_jax.workdir import manifest
@@ -70,7 +70,7 @@ def test_another_checkpoint_is_chosen(
   prune(monkeypatch, place, 1)
   succeed(convert, f'--source={workdir}', f'--target={tmp_path / "out"}')
   if place[0] is not find:  # also called by others
-    assert init_from.read(workdir).where == str(workdir)
+    assert warm_start.read(workdir).where == str(workdir)
 
 
 def test_a_summary_names_the_checkpoint_that_was_read(
