@@ -9,7 +9,7 @@ import os
 import numpy as np
 
 from locost_jax.errors import InputError
-from locost_jax.summarizing import pretrained
+from locost_jax.summarizing import summarizer
 
 SUPPORTED = ('t5', 'longt5', 'bart')  # values of config.model.name
 # Largest difference of logits, as a share of the largest logit: both sides
@@ -49,7 +49,7 @@ def compare(run, release, dtype='float32'):
   Raises:
     InputError: transformers cannot load the directory, or the logits differ.
   """
-  ours = pretrained.load(os.fspath(run))
+  ours = summarizer.load(os.fspath(run))
   inputs, targets = _make_tokens(ours.config)
   expected = _transformers_logits(os.fspath(release), inputs, targets)
   found = ours.logits(inputs, targets)

@@ -12,10 +12,9 @@ from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
 from locost_jax.generation import generate
 from locost_jax.models import chunk_memory
-from locost_jax.summarizing import batch_memory
+from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import stream
-from locost_jax.summarizing import texts
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from tests.data.rows import write_jsonl
@@ -52,7 +51,7 @@ def summarizer():
       params,
       VOCABULARY,
       decode_settings.Settings(**LONG_TEXTS),
-      texts.Pages('chunks', page_length=16),
+      documents_lib.Pages('chunks', page_length=16),
   )
 
 
@@ -66,7 +65,9 @@ def summarizer():
 )
 def test_max_input_length_counts_tokens_in_chunks(form, document, most):
   """Keeps the first tokens of the document, like the data pipeline."""
-  pages, text = texts.Pages(form, page_length=16), texts.Text(document)
+  pages, text = documents_lib.Pages(form, page_length=16), documents_lib.Text(
+      document
+  )
   read = reading.read(VOCABULARY, text, pages, most)
   assert read.dropped == 0
   parts = pages_lib.pieces({'document': document}, form, 1)
@@ -149,24 +150,24 @@ def test_options_of_pages_are_refused(key, summarizer):
 def test_max_input_length_lowers_the_memory_needed(summarizer, monkeypatch):
   """A document cut to the proposed length has the estimated shape."""
   settings = decode_settings.Settings(num_beams=2, max_length=8)
-  needs = lambda *shape: batch_memory.peak_of(
-      batch_memory.needed_bytes(
+  needs = lambda *shape: stream.peak_of(
+      stream.needed_bytes(
           summarizer.model, summarizer.params, 1, shape, settings
       )
   )
   document = types.SimpleNamespace(id='a')
   job = types.SimpleNamespace(document=document, kept=512)
   options = stream.Options(settings, available=needs(8, 16) - 1)
-  limits = batch_memory.BatchLimits(summarizer, options)
-  assert limits.rows((8, 16)) == 0 and limits.rows((7, 16)) == 1
-  said = str(limits.too_large(job, (8, 16)))
+  rows = lambda *shape: stream.most_rows(summarizer, options, shape)
+  assert rows(8, 16) == 0 and rows(7, 16) == 1
+  said = str(stream.too_large(summarizer, options, job, (8, 16)))
   assert said.endswith('--max_input_length=105 fits')  # 7 chunks with a mark
   long = 'a' * 500
   assert len(summarizer.read(long, 105).pages) == 7
   assert len(summarizer.read(long, 106).pages) == 8
   sentences = changed(summarizer, pages='sentence_chunks')
-  limits = batch_memory.BatchLimits(sentences, options)
-  assert str(limits.too_large(job, (8, 16))).endswith('=45 fits')
+  said = str(stream.too_large(sentences, options, job, (8, 16)))
+  assert said.endswith('=45 fits')
   worst = ('A' + 6 * 'a' + '. ') * 9  # a sentence fills half of a chunk
   assert 5 <= len(sentences.read(worst, 45).pages) <= 7
 
