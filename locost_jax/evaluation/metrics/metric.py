@@ -97,8 +97,6 @@ class Settings(NamedTuple):
   protocol: Any = None  # a `protocols.Protocol`, for ROUGE
   processes: int | None = 1  # that compute ROUGE; None: one per core
   layer: int | None = None  # of BERTScore, from 1; None: its authors' choice
-  idf: bool = False  # whether BERTScore weights rare tokens more
-  baseline: str | None = None  # FILE of BERTScore's rescaling
   batch_size: int = 16  # texts per batch of a model
   show: Callable = lambda stage, done, total: None  # shows progress
 
