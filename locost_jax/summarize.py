@@ -33,8 +33,8 @@ import sys
 
 from absl import flags
 
-from locost_jax.command_line import allocator
 from locost_jax.command_line import commands
+from locost_jax.command_line import speed
 from locost_jax.config import decode_settings
 from locost_jax.config import keys
 from locost_jax.config import schema
@@ -307,13 +307,12 @@ def _load(values):
   """Returns the Summarizer of --checkpoint, and the directory it is in."""
   # Imported late, because it takes seconds and the documents may be wrong.
   import locost_jax
-  from locost_jax.command_line import compiled_programs
   from locost_jax.devices import compiling
   from locost_jax.hugging_face import hub
 
-  compiled_programs.keep(values.program_cache)
+  speed.keep_programs(values.program_cache)
   compiling.announce()
-  allocator.trim_after_compiling()
+  speed.trim_after_compiling()
   checkpoint = hub.find_directory(values.checkpoint, values.allow_download)
   summarizer = locost_jax.load(
       checkpoint,

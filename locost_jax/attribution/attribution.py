@@ -135,7 +135,7 @@ def attribute(
 
   Args:
     tokens: ids of the summary as generated, without start; or of
-      `reading.summary_tokens`.
+      `token_places.summary_tokens`.
     max_input_length: the limit the document was read with; None: no limit.
     memory: output of the model's `encode`; None: the text is encoded again.
 

@@ -1,13 +1,9 @@
-"""How a model reads a document: its tokens and their places in the text.
+"""How a model reads a document: its tokens, and the shape they are padded to.
 
 Most models read a document as one sequence. For a model that reads pages
 (`page_forms`), `data.pages` cuts the document as in training; pages without
 tokens and without weight are left out. A model that reads chunks gets as many
 as the document fills; max_input_length counts tokens without their bos and eos.
-
-Pages change only white space. The n-th non-space character of the pages is
-therefore the n-th of the text, and a token's place in a page gives its place in
-the text.
 
 The padded shape of a document is (L,), or (P, L) if the model reads pages: P
 pages, each padded to L tokens. Documents of one shape share a batch.
@@ -125,9 +121,9 @@ def read(vocabulary, text, pages=None, max_input_length=None):
     return Read([kept], len(ids))
   is_chunks, most, unread = reads_chunks(pages), 0, ()
   if is_chunks:
-    parts, most = _chunk_texts(text, pages), max_input_length or sys.maxsize
+    parts, most = chunk_texts(text, pages), max_input_length or sys.maxsize
   else:
-    parts, unread = _page_texts(vocabulary, text, pages)
+    parts, unread = page_texts(vocabulary, text, pages)
   made = pages_lib.tokenise(
       parts,
       text.query,
@@ -144,57 +140,13 @@ def read(vocabulary, text, pages=None, max_input_length=None):
   if is_chunks:
     cut = pages_lib.count_cut(lengths, (), pages.pages, 0, most)
     return Read(made, sum(map(len, made)) + cut)
-  fronts = pages_lib.fronts(made, *_two_fronts(vocabulary, text, pages))
+  fronts = pages_lib.fronts(made, *two_fronts(vocabulary, text, pages))
   fronts = [len(ids) for ids in fronts]
   cut = pages_lib.count_cut(lengths, fronts, pages.pages, pages.page_length, 0)
   made = [page for page in made if page]
   made = made or [vocabulary_lib.surround(vocabulary, [])]
   dropped = len(unread) if text.parts else 0
   return Read(made, sum(map(len, made)) + cut, dropped)
-
-
-def places(vocabulary, text, pages=None, max_input_length=None):
-  """Finds the end in the text of each token of `read`.
-
-  Returns:
-    An int array for each of `Read.pages`, -1 at bos, eos, padding, the query
-    and in a page without letters.
-  """
-  if pages is None:
-    query = front_of(text)
-    _, ends = vocabulary.encode_with_ends(query + text.text)
-    ends = [max(end - len(query), 0) or -1 for end in ends]
-    front = len(vocabulary_lib.surround(vocabulary, [])) - 1
-    if max_input_length is not None:
-      ends = ends[: max_input_length - front - 1]
-    return [_with_marks(ends, front)]
-  front, later = map(len, _two_fronts(vocabulary, text, pages))
-  first, room = (pages.page_length - marks - 1 for marks in (front, later))
-  if reads_chunks(pages):
-    ends = _ends_in_text(vocabulary, text.text, _chunk_texts(text, pages))
-    most = max_input_length or sys.maxsize
-    if pages.pages == 'chunks':
-      chunks = pages_lib.cut(ends[0][:most], room, first)
-    else:
-      chunks = pages_lib.pack(ends, room, most, first)
-    rooms = [(first, front)] + [(room, later)] * (len(chunks) - 1)
-    if len(chunks) > 1:
-      chunks = [c + [-1] * (n - len(c)) for c, (n, _) in zip(chunks, rooms)]
-    return [_with_marks(c, n) for c, (_, n) in zip(chunks or [[]], rooms)]
-  parts, _ = _page_texts(vocabulary, text, pages)
-  found = []
-  for ends in _ends_in_text(vocabulary, text.text, parts, pages.empty_page):
-    if ends:
-      own = later if found else front
-      found.append(_with_marks(ends[: pages.page_length - own - 1], own))
-  return found or [_with_marks([], front)]
-
-
-def summary_tokens(summarizer, summary):
-  """Returns the ids of a summary given as text, without the start token."""
-  vocabulary = summarizer.vocabulary
-  tokens = vocabulary_lib.surround(vocabulary, vocabulary.encode(summary))
-  return tokens[1:] if summarizer.settings.start == 'bos' else tokens
 
 
 def front_of(text):
@@ -206,45 +158,19 @@ def _query_in(pages):
   return pages.query_in or 'every'
 
 
-def _two_fronts(vocabulary, text, pages):
+def two_fronts(vocabulary, text, pages):
   """The tokens in front of the first page and of later ones, bos included."""
   later = text.query if _query_in(pages) == 'every' else ''
   return [pages_lib.front_of(x, vocabulary) for x in (text.query, later)]
 
 
-def _ends_in_text(vocabulary, text, parts, empty_page=''):
-  """Returns the ends in the text of the tokens of its parts, a list per part.
-
-  Tokens of a part without letters, or of `empty_page`, have -1.
-  """
-  letters, found, before = _letters(text), [], 0
-  for part in parts:
-    ids, ends = vocabulary.encode_with_ends(part or empty_page)
-    own, placed = _letters(part), [-1] * len(ids)
-    if len(own):
-      last = before + np.maximum(np.searchsorted(own, ends), 1) - 1
-      placed = (letters[last] + 1).tolist()
-    found.append(placed)
-    before += len(own)
-  return found
-
-
-def _chunk_texts(text, pages):
+def chunk_texts(text, pages):
   """Returns the texts that become chunks."""
   row = {'document': text.text}
   return pages_lib.pieces(row, pages.pages, pages.num_pages)
 
 
-def _with_marks(ends, front):
-  return np.array([-1] * front + list(ends) + [-1], int)
-
-
-def _letters(text):
-  """Returns the indices of the non-space characters of a text."""
-  return np.flatnonzero([not letter.isspace() for letter in text])
-
-
-def _page_texts(vocabulary, text, pages):
+def page_texts(vocabulary, text, pages):
   """Returns the texts of the pages, and the texts that are not read."""
   P = pages.num_pages
   if text.parts is not None:

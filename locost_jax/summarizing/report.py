@@ -12,8 +12,8 @@ from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
 from locost_jax.models import parameters
-from locost_jax.summarizing import reading
 from locost_jax.summarizing import results
+from locost_jax.summarizing import token_places
 from locost_jax.workdir import checkpoint as checkpoint_lib
 
 
@@ -87,7 +87,7 @@ class Pages:
     """Returns the `attribution.Source` of a document, as in `add`."""
     tokens = done and done.tokens
     if tokens is None:
-      tokens = reading.summary_tokens(self._summarizer, row['prediction'])
+      tokens = token_places.summary_tokens(self._summarizer, row['prediction'])
     return attribution.attribute(
         self._summarizer,
         document.as_read,

@@ -27,7 +27,6 @@ from locost_jax.models import low_memory_encoder
 from locost_jax.ops import long_attention
 from locost_jax.summarizing import reading
 from locost_jax.vocabularies import unknown
-from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
 # Documents are tokenised in portions of this many characters, so that the
 # first summary does not wait for the last document.
@@ -380,36 +379,9 @@ def too_large(summarizer, options, job, shape):
   shown = ', '.join(
       f'{name} {memory.format_bytes(size)}' for name, size in parts.items()
   )
-  flag, others = _smaller(summarizer, shape)
-  fits = [
-      number
-      for number, other in others
-      if _peak(summarizer, options, 1, other) <= options.available
-  ]
-  way_out = f'--{flag}={max(fits)} fits' if fits else f'no {flag} fits'
   return InputError(
       f'{job.document.id}: {job.kept} tokens need about '
       f'{memory.format_bytes(peak_of(parts))} ({shown}), but '
-      f'{memory.format_bytes(options.available)} are available: {way_out}'
+      f'{memory.format_bytes(options.available)} are available: '
+      f'--{_limiting_flag(summarizer)} lowers the need'
   )
-
-
-def _smaller(summarizer, shape):
-  """Returns the flag that lowers the need, and (its value, shape) to try."""
-  *pages, length = shape
-  flag = _limiting_flag(summarizer)
-  if flag == 'num_pages':
-    return flag, [(P, (P, length)) for P in range(1, *pages)]
-  lengths = (n for k in range(6, 40) for n in (2**k, 3 * 2 ** (k - 1)))
-  lengths = [n for n in lengths if n < length]
-  if not pages:
-    return flag, [(n, (n,)) for n in lengths]
-  marks = len(vocabulary_lib.surround(summarizer.vocabulary, []))
-  room = summarizer.pages.page_length - marks
-  full = summarizer.pages.pages == 'chunks'
-  # Of sentences, two chunks that follow each other have more than one holds.
-  most = lambda C: C * room if full else (C - 1) * room // 2
-  return flag, [
-      *((n - marks, (1, n)) for n in lengths),
-      *((most(C), (C, length)) for C in range(1, *pages) if most(C)),
-  ]

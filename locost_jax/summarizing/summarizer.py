@@ -32,6 +32,7 @@ from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import parts
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import stream as stream_lib
+from locost_jax.summarizing import token_places
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import find
 
@@ -302,10 +303,10 @@ class Summarizer:
   def locate(
       self, document: Document, max_input_length: int | None = None
   ) -> tuple[str, reading.Read, list[np.ndarray]]:
-    """The text of a document, its Read, and `reading.places` of the ids."""
+    """The text of a document, its Read, and `token_places.places` of the ids."""
     text = documents_lib.text_of(document, self.pages)
     given = self.vocabulary, text, self.pages, max_input_length
-    return text.text, reading.read(*given), reading.places(*given)
+    return text.text, reading.read(*given), token_places.places(*given)
 
   def memory_of(self, pages: Sequence) -> Mapping[str, jax.Array]:
     """`Read.pages` of one document -> `memory` of it alone."""

@@ -8,7 +8,7 @@ from locost_jax.attribution import selected_tokens
 from locost_jax.attribution import words as words_lib
 from locost_jax.errors import InputError
 from locost_jax.summarizing import documents
-from locost_jax.summarizing import reading
+from locost_jax.summarizing import token_places
 from papers.figures import style
 
 COLUMNS = 240  # of the picture of attention, each a part of the document
@@ -43,7 +43,7 @@ def write_summary(summarizer, text, summary=None):
     raise InputError('this model has no vocabulary: it cannot read a text')
   if summary is None:
     (summary,) = summarizer.summarize([text])
-  return reading.summary_tokens(summarizer, summary)
+  return token_places.summary_tokens(summarizer, summary)
 
 
 def weights_of_pages(summarizer, text, summary=None):

@@ -12,7 +12,7 @@ from locost_jax.attribution import attribution
 from locost_jax.attribution import page as page_lib
 from locost_jax.attribution import selected_tokens
 from locost_jax.summarizing import documents as documents_lib
-from locost_jax.summarizing import reading
+from locost_jax.summarizing import token_places
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests import bart_files
@@ -76,7 +76,7 @@ def test_selected_tokens_equal_a_loop(text, padding, summarizer):
   reader = with_config(summarizer, padding=padding)
   pages, _, mask = read_mask(reader, text)
   found = attribution.attribute(reader, text, tokens_of(reader)).selection
-  ends = reading.places(
+  ends = token_places.places(
       reader.vocabulary, documents_lib.Text(text), reader.pages
   )
   selected, total, letters = 0, 0, set()

@@ -20,6 +20,7 @@ from locost_jax.errors import InputError
 from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import stream
+from locost_jax.summarizing import token_places
 from locost_jax.vocabularies import byte_vocabulary
 from tests import products
 from tests.data.rows import write_jsonl
@@ -90,7 +91,7 @@ def test_tokens_are_located_at_their_letters(form, page_length):
   pages = documents_lib.Pages(form, 3, page_length, '.')
   text = documents_lib.text_of(row, pages)
   read = reading.read(VOCABULARY, text, pages)
-  places = reading.places(VOCABULARY, text, pages)
+  places = token_places.places(VOCABULARY, text, pages)
   assert [len(x) for x in places] == [len(x) for x in read.pages]
   seen = 0
   for ids, ends in zip(read.pages, places):
@@ -105,7 +106,7 @@ def test_tokens_are_located_at_their_letters(form, page_length):
 
 def test_places_without_pages():
   text = documents_lib.Text('A whale. ¿Qué?')
-  (ends,) = reading.places(VOCABULARY, text, None, 6)
+  (ends,) = token_places.places(VOCABULARY, text, None, 6)
   (ids,) = reading.read(VOCABULARY, text, None, 6).pages
   assert VOCABULARY.decode(ids) == 'A wha'
   assert ends.tolist() == [*range(1, 6), -1]
@@ -118,7 +119,9 @@ def test_a_document_is_cut_before_paging(summarizer):
   assert read.pages == summarizer.read(first).pages
   assert read.dropped == 0 and read.tokens > sum(map(len, read.pages))
   assert abs(read.tokens - whole.tokens) < 10  # white space between pages
-  places = reading.places(VOCABULARY, documents_lib.Text(TEXT), reader.pages)
+  places = token_places.places(
+      VOCABULARY, documents_lib.Text(TEXT), reader.pages
+  )
   assert max(ends.max() for ends in places) == len(first.rstrip())
 
 
@@ -224,7 +227,7 @@ def test_attention_on_passages_is_weighted_by_page(summarizer):
   tokens = [70, 80, 90, 75, VOCABULARY.eos_id]
   source = attribution.attribute(summarizer, TEXT, tokens)
   read = summarizer.read(TEXT)
-  places = reading.places(
+  places = token_places.places(
       VOCABULARY, documents_lib.Text(TEXT), summarizer.pages
   )
   P = len(source.passages)
@@ -336,7 +339,7 @@ def test_memory_is_estimated_for_all_pages(summarizer):
   assert stream.most_rows(*given, (7, 64)) == 1
   job = types.SimpleNamespace(document=types.SimpleNamespace(id='a'), kept=512)
   assert str(stream.too_large(*given, job, (8, 64))).endswith(
-      '--num_pages=7 fits'
+      '--num_pages lowers the need'
   )
 
 

@@ -14,6 +14,7 @@ from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
 from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import reading
+from locost_jax.summarizing import token_places
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
@@ -51,7 +52,7 @@ def test_a_blank_page_has_tokens_and_no_place(documents, empty_page, tmp_path):
   text = documents_lib.Text('\n\n'.join(documents), tuple(documents))
   pages = documents_lib.Pages('document', 2, 9, empty_page)
   read = reading.read(vocabulary, text, pages)
-  places = reading.places(vocabulary, text, pages)
+  places = token_places.places(vocabulary, text, pages)
   assert [len(x) for x in places] == [len(x) for x in read.pages]
   for ids, ends in zip(read.pages, places):
     for token, end in zip(ids, ends):
@@ -77,7 +78,7 @@ def test_letters_without_a_token():
   text = documents_lib.Text('a\n\n~~\n\nb~c', ('a', '~~', 'b~c'))
   pages = documents_lib.Pages('document', 3, 9, '')
   read = reading.read(NoTilde(), text, pages)
-  places = reading.places(NoTilde(), text, pages)
+  places = token_places.places(NoTilde(), text, pages)
   assert [len(x) for x in places] == [len(x) for x in read.pages] == [2, 3]
   assert [text.text[end - 1] for end in places[1][:-1]] == ['b', 'c']
 
@@ -102,7 +103,7 @@ def test_tokens_of_a_summary_are_the_generated_ones(tmp_path):
   whole = vocabulary_lib.surround(vocabulary, vocabulary.encode('Whales.'))
   for start, want in (('', whole), ('bos', whole[1:])):
     summarizer = summarizer_of(vocabulary, start)
-    assert reading.summary_tokens(summarizer, 'Whales.') == want
+    assert token_places.summary_tokens(summarizer, 'Whales.') == want
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
 from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import reading
+from locost_jax.summarizing import token_places
 from locost_jax.summarizing.documents import Document
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.workdir import trained_queries
@@ -54,7 +55,7 @@ def test_a_question_is_read_as_in_training(form, query_in):
   read = reading.read(VOCABULARY, text, pages)
   assert [list(page) for page in read.pages] == trained_on(form, query_in)
   # Tokens of the document have places, those of the question do not.
-  places = reading.places(VOCABULARY, text, pages)
+  places = token_places.places(VOCABULARY, text, pages)
   assert list(map(len, places)) == list(map(len, read.pages))
   for ids, ends in zip(read.pages, places):
     for token, end in zip(ids, ends):
