@@ -38,7 +38,7 @@ _TOP = 3  # pages named for a word or sentence
 
 
 def render(name, source, settings, key='', origin=None, places=(), tabs=()):
-  """Returns the page of one document.
+  """Returns the page of one document, HTML.
 
   Args:
     source: of `attribution.attribute`.
@@ -47,9 +47,6 @@ def render(name, source, settings, key='', origin=None, places=(), tabs=()):
     key: see `page_key`.
     origin: {name: value} of the model and the summary, shown with the settings.
     tabs: ((question, file), ...) of the document; the file '' is this page.
-
-  Returns:
-    HTML.
   """
   if settings.get('method') != 'sample':
     settings = dict(settings, seed=None)

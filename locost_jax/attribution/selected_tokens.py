@@ -36,11 +36,9 @@ class Selection(NamedTuple):
 
 
 def is_text(summarizer, pages):
-  """Returns which ids of a document are tokens of its text.
+  """Returns which ids are tokens of the text: bool of all ids in order.
 
-  Returns:
-    bool of all ids in order: false at bos, eos, padding and the place of the
-    vector in front.
+  It is false at bos, eos, padding and the place of the vector in front.
   """
   vocabulary = summarizer.vocabulary
   marks = vocabulary.bos_id, vocabulary.eos_id, vocabulary.pad_id
