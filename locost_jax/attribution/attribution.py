@@ -230,11 +230,9 @@ def passage_mass(summarizer, memory, owners, P, tokens):
 
 
 def page_weights(summarizer, memory, tokens):
-  """Computes how much each page counted for each token of a summary.
+  """Returns how much each page counted for each token, [tokens, pages].
 
-  Returns:
-    float32 [len(tokens), pages], rows sum to 1; None where the model weighs no
-    pages.
+  Rows sum to 1. None where the model weighs no pages.
   """
   if not summarizer.config.weighs_pages:
     return None

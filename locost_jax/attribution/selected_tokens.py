@@ -52,8 +52,7 @@ def is_text(summarizer, pages):
 def is_selected(summarizer, pages, mask):
   """Returns which tokens of a text were selected: bool of all ids in order.
 
-  Args:
-    mask: bool [pages, L] or [L], of the model's memory.
+  The mask of the model's memory is bool [pages, L] or [L].
   """
   rows = np.asarray(mask)
   rows = rows.reshape(-1, rows.shape[-1])

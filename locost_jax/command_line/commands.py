@@ -41,8 +41,7 @@ def run(main, define_flags, doc, argv=None):
 
   Args:
     main: (values, arguments) -> exit status or None. values: the parsed flags;
-      arguments: the other words of the command line. An InputError becomes a
-      line on stderr and status 2.
+      arguments: the other words of the command line.
     define_flags: (values, argv) -> None; defines the flags in `values`.
     doc: the command's docstring, for --help.
     argv: the command line, beginning with the program's name; None: sys.argv.
@@ -241,11 +240,7 @@ def define_config(values, argv, default=None, renamed=(), run=None):
   Args:
     default: the FILE if none is given; None: no default.
     renamed: {old key: new key}; the error for an old key names the new one.
-    run: (config, its path) of an existing run, used instead of a FILE; None:
-      none.
-
-  Raises:
-    InputError: the file does not exist or fails, or a key is unknown.
+    run: (config, its path) of an existing run, used instead of a FILE.
   """
   if run is not None:
     _check_keys(*run, argv, renamed)
@@ -373,13 +368,9 @@ def get_config(values):
 
 
 def load_config(path):
-  """Runs a config file's get_config().
+  """Runs get_config() of FILE, or get_config(WORD) of FILE:WORD.
 
-  Args:
-    path: FILE, or FILE:WORD for get_config(WORD).
-
-  Raises:
-    InputError: the file does not exist, or fails; the message names the line.
+  An InputError says that the file does not exist, or which line failed.
   """
   path, _, word = path.partition(':')
   if not os.path.isfile(path):

@@ -21,7 +21,7 @@ class Line:
     """Draws nothing yet.
 
     Args:
-      stream: where to write; None: stderr.
+      stream: None: stderr.
       seconds: time between lines if the stream is not a terminal.
       at_once: print the first line without waiting.
     """
@@ -37,7 +37,7 @@ class Line:
     """Writes the line, unless the last one was written a moment ago.
 
     Args:
-      parts: list of texts, shown side by side.
+      parts: texts, shown side by side.
       fraction: the share of the work that is done; None: no bar.
       at: index of the part before which the bar is drawn, on a terminal that is
         wide enough.

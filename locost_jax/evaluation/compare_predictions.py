@@ -21,21 +21,11 @@ alone gives a difference this large. won: documents where A scores higher."""
 
 
 def match(ours, theirs, names):
-  """Puts the pairs of two files in the same order.
+  """Returns the pairs `theirs` in the order of `ours`.
 
   Pairs are matched by id. If no row of either file has an id, they are matched
-  by position, and the references must be equal.
-
-  Args:
-    ours, theirs: lists of `predictions.Pair`.
-    names: of the two files.
-
-  Returns:
-    `theirs` in the order of `ours`.
-
-  Raises:
-    InputError: the files have different documents; the message names the first
-      difference.
+  by position, and the references must be equal. An InputError names the first
+  difference of the files.
   """
   has_ids = [pair.id is not None for pair in (*ours, *theirs)]
   if any(has_ids):
@@ -83,13 +73,7 @@ def _by_id(pairs, name):
 
 
 def warnings(pairs, names, protocol):
-  """Yields warnings about differences that make a comparison doubtful.
-
-  Args:
-    pairs: two lists of n Pairs, of the same documents in the same order.
-    names: of the two files.
-    protocol: the `protocols.Protocol` of both scores.
-  """
+  """Yields warnings about differences that make a comparison doubtful."""
   others = sum(
       sorted(one.references) != sorted(other.references)
       for one, other in zip(*pairs)
