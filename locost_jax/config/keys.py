@@ -443,7 +443,6 @@ REMOVED = {'data.packing': (False, None)}  # several short documents in a row
 # command's own flag with the name of another one.
 FLAGS = {name: key.kind for name, key in DECODE.items()} | {
     'against': kinds.TEXTS,
-    'baseline': _PATH,
     'batch_size': _MILLION,
     'channel': integer(0, MILLION),
     'checkpoint': _MODEL,
