@@ -6,14 +6,16 @@ attention over the whole document; the document itself, linked both ways; and
 the model, its settings and the time it took. For a model that selects tokens,
 the page also shows how many and which.
 
-The template escapes all text, and the page's content policy forbids scripts and
-loading anything.
+The page works without JavaScript, except for choosing a sentence of the strip.
+The template escapes all text, the script gets only numbers, and the page's
+content policy forbids other scripts and loading anything.
 
 PageSum's decoder weighs the pages for every token (its equation 9). Its page
 shows the page of highest weight for each word, and the weights of all pages for
 all words (its figure 3).
 """
 
+import base64
 import bisect
 import collections
 import functools
@@ -52,15 +54,17 @@ def render(name, source, settings, key='', origin=None, places=(), tabs=()):
   edges /= max(1.0, edges[-1])
   passages = _passages(source, edges, places)
   sentences = _sentences(source, edges, passages)
-  strip = make_strip(source.mass, edges)
+  strip = make_strip(source.mass, edges, [])
   last = None
   is_cut = source.tokens_kept < source.tokens_read
   if is_cut and source.tokens.any():
     last = passages[np.flatnonzero(source.tokens)[-1]]
+  rows = [strip, *(sentence['strip'] for sentence in sentences)]
   return _render(
       'page.html',
       f'{name}: where its summary comes from',
       key,
+      _read('page.js'),
       dict(
           name=name,
           tabs=tabs,
@@ -74,6 +78,9 @@ def render(name, source, settings, key='', origin=None, places=(), tabs=()):
           selection=source.selection,
           origin=origin,
           settings=settings | (origin or {}),
+          data=dict(
+              rows=rows, starts=[round(x, 5) for x in edges[:-1].tolist()]
+          ),
       ),
   )
 
@@ -81,7 +88,7 @@ def render(name, source, settings, key='', origin=None, places=(), tabs=()):
 def render_index(entries, key=''):
   """Returns the page that lists (file, name, summary) of several documents."""
   values = dict(entries=entries, settings={})
-  return _render('index.html', f'{len(entries)} summaries', key, values)
+  return _render('index.html', f'{len(entries)} summaries', key, '', values)
 
 
 def page_key(*contents):
@@ -136,8 +143,9 @@ def _templates():
   return templates
 
 
-def _render(template, title, key, values):
-  """Returns a whole page."""
+def _render(template, title, key, script, values):
+  """Returns a whole page; only its own script may run, nothing is loaded."""
+  digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
   page = (
       _templates()
       .get_template(template)
@@ -145,6 +153,8 @@ def _render(template, title, key, values):
           values,
           title=title,
           key=key,
+          script=script,
+          digest=digest,
           style=_read('page.css'),
           version=locost_jax.__version__,
       )
@@ -243,7 +253,9 @@ def _sentences(source, edges, passages):
         dict(
             number=i + 1,
             text=text,
-            strip=make_strip(sentence.mass, edges),
+            strip=make_strip(
+                sentence.mass, edges, [m.passage + 1 for m in sentence.attended]
+            ),
             attended=[show(m, m.score / highest) for m in sentence.attended],
             closest=sentence.closest
             and show(sentence.closest, sentence.closest.score),
@@ -270,15 +282,19 @@ def _words(source):
   ]
 
 
-def make_strip(mass, edges):
-  """Makes a strip of `mass` and `passage`, COLUMNS values each.
+def make_strip(mass, edges, top):
+  """Makes the strip of one sentence, which the page's script reads.
 
   Args:
     mass: [P].
     edges: [P + 1], where passages begin and end, from 0 to 1.
+    top: numbers of the passages to point at.
+
+  Returns:
+    dict of `mass` and `passage`, lists of COLUMNS values, and `top`.
   """
   if not edges[-1]:  # nothing was read
-    return {'mass': [0.0] * COLUMNS, 'passage': [1] * COLUMNS}
+    return {'mass': [0.0] * COLUMNS, 'passage': [1] * COLUMNS, 'top': top}
   cuts = np.linspace(0, 1, COLUMNS + 1)
   # np.interp needs increasing edges; passages not read have no width.
   read = np.append(np.flatnonzero(np.diff(edges) > 0), len(mass))
@@ -293,6 +309,7 @@ def make_strip(mass, edges):
   return {
       'mass': [round(x, 6) for x in columns.tolist()],
       'passage': strongest,
+      'top': top,
   }
 
 

@@ -1,6 +1,7 @@
 """The page of a summary: escaped, linked; in print, by keyboard, on phones."""
 
 import html.parser
+import json
 import os
 import re
 import weakref
@@ -107,10 +108,14 @@ def test_text_is_escaped_everywhere():
   page = page_lib.render(name, make_source(), {'<key>': '"<value>'})
   reader = Reader(page)
   tags = [tag for tag, _ in reader.elements]
-  assert not {'img', 'link', 'iframe', 'script'} & set(tags)
+  assert tags.count('script') == 2  # the data and the page's script
+  assert not {'img', 'link', 'iframe'} & set(tags)
   assert name not in page and '<key>' not in page and '"<value>' not in page
   assert ' '.join(EVIL.split()) in reader.text_in('p', 'id', 'p2')
   assert 'http' not in page.replace('http-equiv', '')
+  data = reader.text_in('script', 'id', 'data')
+  tops = [row['top'][:1] for row in json.loads(data)['rows']]
+  assert tops == [[], [3], [2]] and '<' not in data
 
 
 def test_a_lone_surrogate_is_written():
@@ -146,7 +151,7 @@ def test_the_strip_keeps_the_total_mass(P):
   tokens[generator.integers(P)] = 9
   mass[tokens == 0] = 0
   edges = np.append(0, np.cumsum(tokens)) / tokens.sum()
-  row = page_lib.make_strip(mass, edges)
+  row = page_lib.make_strip(mass, edges, [])
   assert len(row['mass']) == len(row['passage']) == page_lib.COLUMNS
   np.testing.assert_allclose(sum(row['mass']), mass.sum(), atol=1e-3)
   for column, p in enumerate(row['passage']):  # it lies in that column
@@ -332,14 +337,15 @@ def test_the_keyboard_opens_the_sources_of_a_sentence(tab):
   """Tab reaches each sentence with a visible focus; Enter goes to it."""
   active = 'document.activeElement.'
   links = []
-  for _ in range(2):
+  for _ in range(5):
     tab.press('Tab')
     style = tab.run(f'getComputedStyle({active[:-1]}).outline')
     assert 'solid' in style and '2px' in style, style
     links.append(tab.run(f'{active}closest("p") && {active}hash'))
-  assert links == ['#s1', '#s2']
+  assert links == [None, None, None, '#s1', '#s2']
   tab.press('Enter')
   assert tab.run('location.hash') == '#s2'
+  assert tab.run('document.querySelector(".chips .on").textContent') == '2'
   top, height = tab.run(
       '[document.querySelector("#s2").getBoundingClientRect().top, innerHeight]'
   )
@@ -371,7 +377,7 @@ def test_print_is_black_on_white_without_controls(tab):
   )
   assert show('body', 'color') == 'rgb(0, 0, 0)'
   assert show('body', 'backgroundColor') == 'rgb(255, 255, 255)'
-  assert show('.back', 'display') == 'none'
+  assert show('.chips', 'display') == show('.back', 'display') == 'none'
   assert show('.strip', 'position') == 'static'
   assert show('.summary a', 'backgroundImage') == 'none'
   assert show('blockquote', 'breakInside') == 'avoid'
@@ -381,13 +387,36 @@ def test_print_is_black_on_white_without_controls(tab):
 
 
 @browser.needed
+def test_the_browser_runs_the_page(tab, tmp_path):
+  """No script error; the strip shows the sentence named in the address."""
+  page = tmp_path / 'page.html'
+  page.write_text(page_lib.render('name', make_source(), {}))
+  tab.open(f'{page.as_uri()}#s1')
+  ready = 'document.documentElement.dataset.ready'
+  assert tab.run(ready) == 'yes' and tab.errors == []
+  assert tab.run('document.title') == 'name: where its summary comes from'
+  assert tab.run('document.querySelector(".chips .on").textContent') == '1'
+  columns = tab.run(
+      '[...document.querySelectorAll(".map svg a")].map((a) => [a.getAttribute('
+      '"href"), a.firstElementChild.getAttribute("fill-opacity")])'
+  )
+  assert len(columns) == page_lib.COLUMNS
+  assert {link for link, heat in columns if float(heat) > 0.9} == {'#p3'}
+  # Negative control: the browser reports a script that it cannot run.
+  broken = page.read_text().replace("'use strict';", "'use strict'; x;")
+  page.write_text(broken)
+  tab.open(page.as_uri())
+  assert tab.run(ready) is None and tab.errors
+
+
+@browser.needed
 def test_the_browser_paints_the_strip(tab, tmp_path):
   """The screenshot has the strip's colours at the passages' positions."""
   page = tmp_path / 'page.html'
   source = make_source(peak=(0, 0))
   # Only the strip, so that its position is known.
   style = """
-      body > :not(.strip), .ends { display: none }
+      body > :not(.strip), .chips, .ends { display: none }
       .strip, .strip > div { padding: 0; max-width: none; border: 0 }
       </style>"""
   html_text = page_lib.render('name', source, {})
