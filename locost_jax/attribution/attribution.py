@@ -127,19 +127,24 @@ def split(vocabulary, tokens):
   )
 
 
-def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
-  """Finds the passages of a document that a summary attended to: a Source.
+def attribute(
+    summarizer, text, tokens, max_input_length=None, memory=None, places=()
+):
+  """Finds the passages of a document that a summary attended to.
 
   Args:
     tokens: ids of the summary as generated, without start; or of
       `token_places.summary_tokens`.
     max_input_length: the limit the document was read with; None: no limit.
     memory: output of the model's `encode`; None: the text is encoded again.
+
+  Returns:
+    A Source.
   """
   vocabulary = summarizer.vocabulary
   tokens = [int(token) for token in tokens if token != vocabulary.pad_id]
   text, read, ends = summarizer.locate(text, max_input_length)
-  passages = passages_lib.cut(text) or [(0, len(text))]
+  passages = passages_lib.cut(text, places) or [(0, len(text))]
   P, owners = len(passages), [
       passages_lib.owners(own, passages) for own in ends
   ]

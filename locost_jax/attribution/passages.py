@@ -4,15 +4,16 @@ Sentences are those of `data.text`, but also end at the marks of Arabic, Urdu an
 Hindi. Training and scores use `data.text` alone.
 """
 
+import bisect
 import re
 
 import numpy as np
 
 from locost_jax.data import text as text_lib
+from locost_jax.documents import places as places_lib
 
 LONGEST = 1200  # characters of a passage; longer paragraphs are cut
-_LONGEST_OF_WORDS = 300  # of text without sentences
-_WORD = re.compile(r'\S+')
+_LONGEST_OF_CUES = 300  # of subtitles without sentences
 
 # Full-width marks need no white space after them. '．' in a number is no end.
 _END = re.compile(
@@ -22,26 +23,29 @@ _END = re.compile(
 )
 
 
-def cut(text):
+def cut(text, places=()):
   """Finds the passages of a text: its paragraphs; long ones are cut.
 
   Paragraphs of more than LONGEST characters are cut at the ends of sentences,
-  into parts as even as the sentences allow; a longer sentence, such as captions
-  without punctuation, between words.
+  into parts as even as the sentences allow. Subtitles often have no sentences:
+  a passage that is a single sentence is then cut between cues.
 
   Returns:
     A list of (start, end), in order, without white space at their ends.
   """
-  passages = []
+  passages, cues = [], places_lib.starts_of_times(places)
   for start, end in text_lib.paragraph_spans(text):
+    if end - start <= (_LONGEST_OF_CUES if cues else LONGEST):
+      passages.append((start, end))
+      continue
+    stops = [start + stop for _, stop in sentence_spans(text[start:end])]
     parts = [(start, end)]
     if end - start > LONGEST:
-      stops = [start + stop for _, stop in sentence_spans(text[start:end])]
       parts = _join(text, start, stops, LONGEST)
     for first, last in parts:
-      if last - first > LONGEST:
-        stops = [first + m.end() for m in _WORD.finditer(text[first:last])]
-        passages += _join(text, first, stops, _LONGEST_OF_WORDS)
+      if not any(first < stop < last for stop in stops):
+        stops_of_cues = _stops_of_cues(text, cues, first, last)
+        passages += _join(text, first, stops_of_cues, _LONGEST_OF_CUES)
       else:
         passages.append((first, last))
   return passages
@@ -64,10 +68,28 @@ def owners(ends, passages):
   return np.where(ends < 0, -1, np.maximum(found, 0))
 
 
-def _join(text, start, stops, most):
-  """Joins units of a text that end at `stops` into even parts: (start, end).
+def _stops_of_cues(text, cues, start, end):
+  """Returns where the cues of a passage end; only `end` if it has one."""
+  inside = cues[
+      bisect.bisect_right(cues, start) : bisect.bisect_left(cues, end)
+  ]
+  begins = [start, *inside]
+  return [
+      begin + len(text[begin:stop].rstrip())
+      for begin, stop in zip(begins, [*inside, end])
+  ]
 
-  A part has at most `most` characters, unless it is one unit.
+
+def _join(text, start, stops, most):
+  """Joins units of a text into parts of about `most` characters.
+
+  Args:
+    start: of the first unit.
+    stops: the end of each unit.
+    most: a part has at most this many characters, unless it is one unit.
+
+  Returns:
+    A list of (start, end) of parts as even as the units allow.
   """
   parts, begin, last, end = [], start, start, stops[-1]
   for stop in stops:

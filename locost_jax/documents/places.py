@@ -1,9 +1,11 @@
 """A text with labelled places: pages, headings or times."""
 
 import bisect
+import re
 from typing import NamedTuple
 
 _MAX_LABEL = 80  # characters
+_TIME = re.compile(r'\d{2,}:\d\d:\d\d(?:,|\Z)')  # of `documents.subtitles`
 
 
 class Place(NamedTuple):
@@ -33,6 +35,11 @@ def of_heading(start, heading):
   if len(label) > _MAX_LABEL:
     label = label[: _MAX_LABEL - 1].rstrip() + '…'
   return Place(start, label)
+
+
+def starts_of_times(places):
+  """Returns the starts of the places that are times: the cues of subtitles."""
+  return [place.start for place in places if _TIME.match(place.label)]
 
 
 def label_at(places, offset):

@@ -94,6 +94,7 @@ class Pages:
         tokens,
         self._settings['max_input_length'],
         done and done.memory,
+        document.places,
     )
 
   def _page_path(self, job):

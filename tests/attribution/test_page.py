@@ -231,7 +231,9 @@ def test_the_command_writes_pages(tmp_path, run_command, monkeypatch):
   assert read[3:] == [(1, 64), (1, 64)]
   pages = [read_untimed(tmp_path / link) for link in links]
   given, one_at_a_time = attribution.attribute, False
-  monkeypatch.setattr(attribution, 'attribute', lambda *a: given(*a[:4]))
+  monkeypatch.setattr(
+      attribution, 'attribute', lambda *a: given(*a[:4], None, *a[5:])
+  )
   call(*again)
   assert len(read) == 8  # the batch, then each document
   assert [read_untimed(tmp_path / link) for link in links] == pages

@@ -4,6 +4,7 @@ import pytest
 
 from locost_jax.attribution import passages as passages_lib
 from locost_jax.data import text as text_lib
+from locost_jax.documents import places
 from locost_jax.documents import subtitles
 
 
@@ -68,20 +69,47 @@ def make_subtitles(words, number):
   )
 
 
-@pytest.mark.parametrize('word', [' word' * 4, '\u6628\u65e5\u96e8\u304c'])
-def test_text_without_sentences_is_cut_between_words(word):
-  found = subtitles.read(make_subtitles(lambda i: f'{i}{word}', 200), 'a.vtt')
-  parts = words_of(found.text, passages_lib.cut(found.text))
-  assert max(map(len, parts)) <= 300 and len(found.text) > 1200
-  assert min(map(len, parts)) > 100
+@pytest.mark.parametrize(
+    'words, most',
+    [
+        (lambda i: f'Chapter {i} with a title', 300),
+        (
+            lambda i: f'{i}\u6628\u65e5\u96e8\u304c\u964d\u308a\u307e\u3057\u305f',
+            300,
+        ),
+        (lambda i: f'{i}' + ' word' * 100, 510),  # a cue is never cut
+    ],
+)
+def test_subtitles_without_sentences_are_cut_between_cues(words, most):
+  found = subtitles.read(make_subtitles(words, 200), 'a.vtt')
+  parts = words_of(found.text, passages_lib.cut(found.text, found.places))
+  assert max(map(len, parts)) <= most and len(found.text) > 2000
+  assert min(map(len, parts)) > most / 3
+  begins = {start for start, _ in passages_lib.cut(found.text, found.places)}
+  assert begins <= {place.start for place in found.places}
+  # Without times there is nothing to cut at.
+  assert passages_lib.cut(found.text) == [(0, len(found.text))]
+  pages = [places.Place(place.start, 'page 3') for place in found.places]
+  assert passages_lib.cut(found.text, pages) == [(0, len(found.text))]
 
 
-def test_the_page_of_subtitles_without_sentences(run, call, tmp_path):
+def test_subtitles_with_sentences_are_as_before():
+  found = subtitles.read(
+      make_subtitles(lambda i: f'This is sentence {i}.', 200), 'a.vtt'
+  )
+  assert len(found.places) == 200
+  assert passages_lib.cut(found.text, found.places) == (
+      passages_lib.cut(found.text)
+  )
+
+
+@pytest.mark.parametrize('more', [[], ['--parts=hierarchical']])
+def test_the_page_of_subtitles_without_sentences(run, call, tmp_path, more):
   words = lambda i: f'Chapter {i} with a title'
-  (tmp_path / 'a.vtt').write_text(make_subtitles(words, 60))
+  (tmp_path / 'a.vtt').write_text(make_subtitles(words, 40))
   page = tmp_path / 'page.html'
   status, _, err = call(
-      '--checkpoint', run, tmp_path / 'a.vtt', f'--report={page}'
+      '--checkpoint', run, tmp_path / 'a.vtt', f'--report={page}', *more
   )
   assert status == 0, err
-  assert page.read_text().count('<p id="p') == 5
+  assert page.read_text().count('<p id="p') == 4
