@@ -138,7 +138,7 @@ def compare(paths, pairs, protocol, values):
   return dict(
       predictions=list(paths),
       scores=[rouge.summarize(side, protocol) for side in scores],
-      **compare_predictions.compare(scores, protocol),
+      **compare_predictions.compare(pairs, scores, protocol),
       signature=protocols.signature(protocol, len(pairs[0])),
   )
 

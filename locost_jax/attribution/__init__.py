@@ -1,1 +1,1 @@
-"""Where a summary comes from: attention, and its page."""
+"""Where a summary comes from: attention, copied words, and its page."""

@@ -64,6 +64,7 @@ class Source(NamedTuple):
   tokens_kept: int
   pages: Any = None  # PageWeights; None: the model weighs no pages
   selection: Any = None  # selected_tokens.Selection; None: all are decoded
+  copied: Any = None  # list of words.Copied; None: the model has no copy head
 
 
 class Written(NamedTuple):
@@ -169,6 +170,7 @@ def attribute(
       len(flat),
       _weigh_pages(summarizer, memory, owners, tokens, written),
       _select(summarizer, read.pages, ends, owners, memory, tokens),
+      _find_copied(summarizer, memory, ends, tokens, written, text),
   )
 
 
@@ -197,6 +199,15 @@ def _select(summarizer, pages, ends, owners, memory, tokens):
       memory['mask'][0],
       mean(mass[is_text]),
   )
+
+
+def _find_copied(summarizer, memory, ends, tokens, written, text):
+  """Returns Source.copied."""
+  traced = trace(summarizer, memory, tokens, ends)
+  if traced is None:
+    return None
+  traced = words.Traced(*(x[written.is_text] for x in traced))
+  return words.find_copied(written.text, text, written.ends, traced)
 
 
 def passage_mass(summarizer, memory, owners, P, tokens):
@@ -243,3 +254,21 @@ def page_weights(summarizer, memory, tokens):
     return None
   weights = _apply(summarizer, 'page_weights', memory, tokens)
   return np.asarray(weights)[0, :, : len(tokens)].T
+
+
+def trace(summarizer, memory, tokens, ends):
+  """Returns the words.Traced of a summary; None: the model has no copy head.
+
+  Args:
+    ends: for each page where its ids end in the text, -1 at marks.
+  """
+  if not summarizer.config.copy:
+    return None
+  targets = np.zeros((1, _round_up(len(tokens), 16)), np.int32)
+  targets[0, : len(tokens)] = tokens
+  found = _apply(summarizer, 'copied_from', memory, tokens, targets)
+  share, place, weight = (np.asarray(x)[0, : len(tokens)] for x in found)
+  padded = np.full(memory['mask'].shape[1:], -1)
+  for row, own in zip(padded.reshape(-1, padded.shape[-1]), ends):
+    row[: len(own)] = own
+  return words.Traced(share, weight, padded.ravel()[place])

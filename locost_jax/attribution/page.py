@@ -22,6 +22,7 @@ import functools
 import hashlib
 import importlib.resources
 import re
+from typing import NamedTuple
 
 import jinja2
 import numpy as np
@@ -35,6 +36,16 @@ COLUMNS = 240  # of a strip
 _QUOTED = 420  # maximum characters of a passage shown with a sentence
 _RARE = 0.1  # a rare word is in at most this share of the passages
 _TOP = 3  # pages named for a word or sentence
+
+
+class Copy(NamedTuple):
+  """A copied word, in its sentence or in its passage."""
+
+  start: int
+  end: int
+  number: int  # of its place in the document
+  sentence: int  # that has it first
+  share: float  # see `words.Copied`
 
 
 def render(name, source, settings, key='', origin=None, places=(), tabs=()):
@@ -52,8 +63,9 @@ def render(name, source, settings, key='', origin=None, places=(), tabs=()):
     settings = dict(settings, seed=None)
   edges = np.append(0, np.cumsum(source.tokens)).astype(float)
   edges /= max(1.0, edges[-1])
-  passages = _passages(source, edges, places)
-  sentences = _sentences(source, edges, passages)
+  of_sentence, of_passage = _copies(source)
+  passages = _passages(source, edges, places, of_passage)
+  sentences = _sentences(source, edges, passages, of_sentence)
   strip = make_strip(source.mass, edges, [])
   last = None
   is_cut = source.tokens_kept < source.tokens_read
@@ -163,24 +175,36 @@ def _render(template, title, key, script, values):
   return page.encode('utf-8', errors='replace').decode()
 
 
-def cut_pieces(text, marks, begin, stop):
-  """Cuts text[begin:stop] at marks, and squeezes its white space.
+def cut_pieces(text, links, marks, begin=0, stop=None):
+  """Cuts text[begin:stop] at links and marks.
 
   Args:
+    links: list of (start, end, ...) in order, inside of begin and stop.
     marks: list of (start, end) in order.
 
   Returns:
-    A list of (text, whether it is marked).
+    A list of (link or None, [(text, whether it is marked), ...]); white space
+    is squeezed.
   """
-  first = bisect.bisect_right(marks, begin, key=lambda span: span[1])
-  last = bisect.bisect_left(marks, stop, key=lambda span: span[0])
-  pieces, at = [], begin
-  for start, end in marks[first:last]:
-    start, end = max(start, begin), min(end, stop)
-    pieces += [(text[at:start], False), (text[start:end], True)]
-    at = end
-  pieces.append((text[at:stop], False))
-  return [(re.sub(r'\s+', ' ', piece), mark) for piece, mark in pieces]
+
+  def cut(spans, begin, stop):
+    for span in spans:
+      yield None, begin, span[0]
+      yield span, span[0], span[1]
+      begin = span[1]
+    yield None, begin, stop
+
+  stop, pieces = len(text) if stop is None else stop, []
+  for link, start, end in cut(links, begin, stop):
+    first = bisect.bisect_right(marks, start, key=lambda span: span[1])
+    last = bisect.bisect_left(marks, end, key=lambda span: span[0])
+    own = [(max(a, start), min(b, end)) for a, b in marks[first:last]]
+    parts = [
+        (re.sub(r'\s+', ' ', text[a:b]), mark is not None)
+        for mark, a, b in cut(own, start, end)
+    ]
+    pieces.append((link, parts))
+  return pieces
 
 
 def join_spans(text, spans):
@@ -196,7 +220,7 @@ def join_spans(text, spans):
   return found
 
 
-def _passages(source, edges, places):
+def _passages(source, edges, places, copied):
   """Returns a dict for each passage of the document."""
   heat = source.mass / np.maximum(source.tokens, 1)
   heat = heat / (heat.max(initial=0) or 1)
@@ -230,13 +254,13 @@ def _passages(source, edges, places):
             middle=50 * (edges[p] + edges[p + 1]),  # in the text, in percent
             attended_by=attended_by[p],
             closest_to=closest_to[p],
-            pieces=cut_pieces(source.text, selected, begin, stop),
+            pieces=cut_pieces(source.text, copied[p], selected, begin, stop),
         )
     )
   return found
 
 
-def _sentences(source, edges, passages):
+def _sentences(source, edges, passages, copied):
   """Returns a dict for each sentence of the summary."""
   is_rare, found = _find_rare_words(p['quote'] for p in passages), []
   for i, sentence in enumerate(source.sentences):
@@ -253,6 +277,7 @@ def _sentences(source, edges, passages):
         dict(
             number=i + 1,
             text=text,
+            pieces=cut_pieces(source.summary, copied[i], (), *sentence.span),
             strip=make_strip(
                 sentence.mass, edges, [m.passage + 1 for m in sentence.attended]
             ),
@@ -280,6 +305,31 @@ def _words(source):
       dict(text=source.summary[slice(*span)], weights=own, top=_top_pages(own))
       for span, own in zip(spans, weights)
   ]
+
+
+def _copies(source):
+  """Returns the Copy list of each sentence, and of each passage."""
+  of_sentence = [[] for _ in source.sentences]
+  of_passage = [[] for _ in source.passages]
+  sentences = [sentence.span for sentence in source.sentences]
+  places = {}  # (start, end) -> its Copy
+  for span, place, share in source.copied or ():
+    i = _containing(sentences, span)
+    p = _containing(source.passages, place)
+    if i is None or p is None:
+      continue
+    if place not in places:
+      places[place] = Copy(*place, len(places) + 1, i + 1, share)
+      of_passage[p].append(places[place])
+    number = places[place].number
+    of_sentence[i].append(Copy(*span, number, i + 1, share))
+  return of_sentence, [sorted(found) for found in of_passage]
+
+
+def _containing(spans, span):
+  """Returns the index of the span that contains another, or None."""
+  i = bisect.bisect_right(spans, span[0], key=lambda own: own[0]) - 1
+  return i if i >= 0 and span[1] <= spans[i][1] else None
 
 
 def make_strip(mass, edges, top):
@@ -346,12 +396,13 @@ def _excerpt(passage, sentence, score, bar, is_rare):
   phrases = find_shared_phrases(quote, sentence, is_rare)
   begin, stop = choose_excerpt(quote, phrases)
   inside = [span for span in phrases if begin <= span[0] and span[1] <= stop]
+  ((_, pieces),) = cut_pieces(quote, (), inside, begin, stop)
   return dict(
       passage=passage,
       score=score,
       bar=bar,
       begin=begin,
-      pieces=cut_pieces(quote, inside, begin, stop),
+      pieces=pieces,
       is_cut=stop < len(quote),
   )
 

@@ -1,13 +1,21 @@
-"""The words of a summary: which passage has them, which page they came from."""
+"""The words of a summary: which passage has them, where they were copied from.
+
+For each token of a summary, a model with a copy head (`models/copy_head.py`)
+gives the share of its probability that was copied, and the equal input token
+with the most attention. A word counts as copied if the mean share of its tokens
+is at least one half. Its place is the document's word around the input token
+with the most attention.
+"""
 
 import collections
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 import unicodedata
 
 import numpy as np
 
 _WORD = re.compile(r'\w+')
+_LEAST_COPIED = 0.5  # of the probability of a word's tokens
 
 
 class Match(NamedTuple):
@@ -15,6 +23,22 @@ class Match(NamedTuple):
 
   passage: int
   score: float  # a part of the attention, or an overlap; both 0 to 1
+
+
+class Traced(NamedTuple):
+  """Where the tokens of a summary were copied from: arrays [T]."""
+
+  share: Any  # of each token's probability that was copied
+  weight: Any  # the attention on the equal token of the document with the most
+  end: Any  # of that token in the document, in characters; -1 at bos and eos
+
+
+class Copied(NamedTuple):
+  """A word of a summary and the word of the document it was copied from."""
+
+  span: tuple  # (start, end) in the summary
+  place: tuple  # (start, end) in the document
+  share: float  # the copied part of its probability, of 1
 
 
 def word_spans(text):
@@ -114,3 +138,36 @@ def page_weights(summary, pages):
     elif i:
       found[i] = found[i - 1]
   return spans, found
+
+
+def find_copied(summary, text, ends, traced):
+  """Returns a list of Copied: the words of a summary that were copied.
+
+  Args:
+    ends: int [T], where the tokens of the summary end in it.
+    traced: Traced, of these tokens.
+  """
+  spans, owner = find_words(summary, ends)
+  found = []
+  for i, span in enumerate(spans):
+    own = np.flatnonzero(owner == i)
+    share = traced.share[own].mean() if len(own) else 0
+    if share < _LEAST_COPIED:
+      continue
+    heaviest = own[np.argmax(traced.weight[own])]
+    place = _word_around(text, int(traced.end[heaviest]) - 1)
+    if place is not None:
+      found.append(Copied(span, place, float(share)))
+  return found
+
+
+def _word_around(text, at):
+  """Returns (start, end) of the word around a character, or None."""
+  if at < 0 or text[at].isspace():
+    return None
+  start = end = at
+  while start and not text[start - 1].isspace():
+    start -= 1
+  while end < len(text) and not text[end].isspace():
+    end += 1
+  return start, end

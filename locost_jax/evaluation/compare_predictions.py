@@ -1,5 +1,7 @@
 """Compares the predictions of two systems on the same documents."""
 
+import textwrap
+
 import numpy as np
 
 from locost_jax.command_line import tables
@@ -9,6 +11,9 @@ from locost_jax.evaluation.metrics import intervals
 from locost_jax.evaluation.metrics import protocols
 
 FEW = 50  # documents; below, the paired bootstrap rejects too often
+EXAMPLES = 5  # documents with the largest differences
+_SHOWN = 160  # characters of a text
+_BEFORE = 3  # words shown before the first difference of two texts
 _TIE = 1e-9  # F1 x 100; larger than rounding errors
 _TITLES = protocols.TITLES | {protocols.GEOMETRIC: 'geomean'}
 _TESTS = dict(p_bootstrap='boot', p_randomisation='swap')
@@ -95,10 +100,11 @@ def warnings(pairs, names, protocol):
       )
 
 
-def compare(scores, protocol):
-  """Returns differences, both tests, wins, ties and losses.
+def compare(pairs, scores, protocol):
+  """Returns differences, both tests, wins, ties, losses, and examples.
 
   Args:
+    pairs: two lists of n Pairs, of the same documents in the same order.
     scores: two lists of n, from `rouge.score_pairs`.
 
   Returns:
@@ -107,6 +113,9 @@ def compare(scores, protocol):
         with wins, ties and losses, numbers of documents (except for the
         geometric mean, which is not defined for a single document)}.
       leading_test: the p to go by, p_randomisation below FEW documents.
+      examples: the documents whose mean differs most, dicts of id (or line, if
+        there is no id), scores (two numbers) and texts (two str, cut, from
+        their first difference).
   """
   keys = [*protocols.TYPES, protocols.MEAN]
   ours, theirs = (
@@ -122,9 +131,16 @@ def compare(scores, protocol):
         ties=int((np.abs(by) <= _TIE).sum()),
         losses=int((by < -_TIE).sum()),
     )
+  by = np.abs(ours[:, -1] - theirs[:, -1])
+  largest = np.argsort(-by, kind='stable')[:EXAMPLES]
   return dict(
       differences=differences,
       leading_test='p_bootstrap' if len(ours) >= FEW else 'p_randomisation',
+      examples=[
+          _example([side[i] for side in pairs], [ours[i, -1], theirs[i, -1]])
+          for i in largest
+          if by[i] > _TIE
+      ],
   )
 
 
@@ -141,16 +157,46 @@ def _statistic(protocol, keys):
   return statistic
 
 
+def _example(pairs, scores):
+  """Returns an entry of the examples of `compare`."""
+  name = pairs[0].id
+  return dict(
+      {'line': pairs[0].line} if name is None else {'id': name},
+      scores=[float(score) for score in scores],
+      texts=_shorten([pair.prediction for pair in pairs]),
+  )
+
+
+def _shorten(texts):
+  """Returns two texts from their first difference, cut to _SHOWN characters."""
+  words = [text.split() for text in texts]
+  same = 0
+  while (
+      all(same < len(side) for side in words)
+      and len({side[same] for side in words}) == 1
+  ):
+    same += 1
+  first = max(same - _BEFORE, 0)
+  shown = []
+  for side in words:
+    text = ' '.join((['...'] if first else []) + side[first:]) or '(empty)'
+    if len(text) > _SHOWN:
+      text = text[: _SHOWN - 4].rstrip() + ' ...'
+    shown.append(text)
+  return shown
+
+
 def _show(key):
   return repr(visible(key if len(key) <= 60 else key[:57] + '...'))
 
 
 def format_text(result):
-  """Returns the table and the signature.
+  """Returns the table, the signature and the examples.
 
   Args:
     result: the dict of `score --format=json` for a comparison: predictions (two
-      names), scores (two dicts of `rouge.summarize`), differences, signature.
+      names), scores (two dicts of `rouge.summarize`), differences, examples,
+      signature.
   """
   first, second = result['predictions']
   # The test to go by comes first.
@@ -169,6 +215,10 @@ def format_text(result):
     lines.append(f"A's mean is {100 * ours / theirs:.1f}% of B's.")
   few = _FEW * (tests[0] == 'p_randomisation')
   lines += [few + _NOTES, result['signature']]
+  if result['examples']:
+    lines += ['', 'Documents that differ most, by the mean:']
+  for example in result['examples']:
+    lines += _example_lines(example)
   return '\n'.join(lines)
 
 
@@ -185,3 +235,18 @@ def _cells(title, key, result, tests):
   if 'wins' in found:
     cells.append(f'{found["wins"]:,}-{found["ties"]:,}-{found["losses"]:,}')
   return cells
+
+
+def _example_lines(example):
+  """Returns the lines of one document."""
+  name = example.get('id') or f'line {example["line"]}'
+  ours, theirs = example['scores']
+  lines = [f'─── {visible(name)[:50]}: A {ours:.2f}, B {theirs:.2f}']
+  for label, text in zip('AB', example['texts']):
+    lines += textwrap.wrap(
+        visible(text),
+        80,
+        initial_indent=f'{label}  ',
+        subsequent_indent='   ',
+    )
+  return lines

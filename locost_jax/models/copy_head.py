@@ -60,6 +60,20 @@ class Written(NamedTuple):
   before: jax.Array
 
 
+class CopiedFrom(NamedTuple):
+  """Where the targets were copied from, [B, T] each.
+
+  share: (1 - g) c(target) / p(target), the part of p that is copied.
+  place: the index of the input token equal to the target with the largest
+    attention; pages or chunks count as one sequence.
+  weight: its attention; 0 if the target is not in the input.
+  """
+
+  share: jax.Array
+  place: jax.Array
+  weight: jax.Array
+
+
 class CopyHead(nn.Module):
   """The parameters, and the mixture at the targets or for all tokens."""
 
@@ -110,6 +124,15 @@ class CopyHead(nn.Module):
     """Written, targets int [B, T] -> Copied."""
     found = copy_attention.at_targets(self.queries(written), source, targets)
     return Copied(*self.log_gates(written.h, source), *found)
+
+  def copied_from(self, written, source, targets, logits):
+    """Written, targets int [B, T], logits [B, T, V] -> CopiedFrom."""
+    copied = self.at_targets(written, source, targets)
+    log_p = jax.nn.log_softmax(layers.at_least_float32(logits))
+    log_p = jnp.take_along_axis(log_p, targets[..., None], -1)[..., 0]
+    share = jnp.exp(copied.log_copy + copied.log_mass - copied.mixed(log_p))
+    found = copy_attention.places(self.queries(written), source, targets)
+    return CopiedFrom(share, *found)
 
   def log_probs(self, written, source, logits):
     """Returns log p of all tokens. Not meant to be differentiated.
@@ -262,3 +285,17 @@ class CopyingModel(nn.Module):
   def copied(self, written, source, targets):
     """written of `written`, targets [B, T] -> `Copied`."""
     return self.copy_head.at_targets(written, source, targets)
+
+  def copied_from(self, memory, targets_in, targets):
+    """Where each target was copied from.
+
+    Args:
+      targets_in: [B, T], what the decoder read.
+      targets: [B, T], what it wrote.
+
+    Returns:
+      `CopiedFrom`.
+    """
+    written, source = self.decoder_states(memory, targets_in)
+    logits = self.head(written.h)
+    return self.copy_head.copied_from(written, source, targets, logits)

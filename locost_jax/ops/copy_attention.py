@@ -12,7 +12,8 @@ N = 0, m is 0.
 
 A loss needs only c[t](target): `at_targets` computes it one piece of the input
 at a time, without arrays as large as the vocabulary. A decoding step needs c of
-all tokens: `of_all` scatters the weights once.
+all tokens: `of_all` scatters the weights once. `places` finds the targets in
+the input.
 
 Scores as in `long_attention`: without 1/sqrt(C), float32 at least, the lowest
 finite one where the mask is false. On a mesh each device has its part of the
@@ -131,6 +132,36 @@ def of_all(queries, source, vocab_size, piece=None):
     return c.swapaxes(1, 2)
 
   return mesh_lib.on_mesh(of_part, (_WRITTEN, _READ), _WRITTEN, queries, source)
+
+
+def places(queries, source, targets):
+  """Returns where the targets are in the input, and their attention.
+
+  One target at a time, so that the weights [T, S] never exist.
+
+  Returns:
+    int [B, T], the s with the largest a[t, s] among those where x[s] is the
+    target (the first of equals); and that a[t, s], [B, T], 0 if the target is
+    not in the input.
+  """
+  precise = jnp.promote_types(queries.vectors.dtype, jnp.float32)
+
+  def of_one(written):
+    query, target = written
+    scores = jnp.einsum(
+        'bc,bsc->bs', query.vectors, source.keys, preferred_element_type=precise
+    )
+    one = jax.tree.map(lambda x: x[:, None], query)
+    scores += _of_matches(one.weights, one.before, source.before)[:, 0]
+    weights = jax.nn.softmax(scores, where=source.mask)
+    is_target = source.mask & (source.tokens == target[:, None])
+    found = jnp.where(is_target, weights, 0)
+    # A target whose weights are all 0 still has a place.
+    place = jnp.argmax(jnp.where(is_target, found, -1), axis=-1)
+    return place, found.max(-1)
+
+  by_target = jax.tree.map(lambda x: x.swapaxes(0, 1), (queries, targets))
+  return jax.tree.map(jnp.transpose, jax.lax.map(of_one, by_target))
 
 
 class _Sums(NamedTuple):

@@ -91,6 +91,41 @@ def test_targets(piece):
   np.testing.assert_allclose(np.exp(largest), a.max(-1), 1e-5)
 
 
+def test_positions_of_targets():
+  """Finds the largest weight's position; one target is not in the input."""
+  _, (_, mask, tokens, _) = arguments()
+  own = np.array(targets())
+  own[0, 0] = tokens.max() + 1
+  place, weight = jax.jit(copy_attention.places)(*arguments(), own)
+  _, a = equation(*arguments())
+  a = np.where(
+      mask[:, None] & (np.asarray(tokens)[:, None] == own[..., None]), a, 0
+  )
+  np.testing.assert_allclose(weight, a.max(-1), 0, 1e-6)
+  is_somewhere = a.max(-1) > 0
+  assert not is_somewhere[0, 0] and is_somewhere.mean() > 0.5
+  np.testing.assert_array_equal(
+      np.asarray(place)[is_somewhere], a.argmax(-1)[is_somewhere]
+  )
+
+
+def test_the_position_of_a_target_without_weight():
+  """Its own position is found, not that of an equal token that is masked."""
+  keys = np.array([[[0.0], [1e4], [0.0]]], np.float32)
+  none = np.zeros((1, 1, 0)), np.zeros((1, 1, 0), int)
+  place, weight = copy_attention.places(
+      copy_attention.Queries(np.ones((1, 1, 1), np.float32), *none),
+      copy_attention.Source(
+          keys,
+          np.array([[False, True, True]]),
+          np.array([[7, 8, 7]]),
+          np.zeros((1, 3, 0), int),
+      ),
+      np.array([[7]]),
+  )
+  assert (place.item(), weight.item()) == (2, 0)
+
+
 @pytest.mark.parametrize('piece', [S, 128, 37])
 def test_gradients(piece):
   """Against jax.grad of the equation."""
