@@ -294,7 +294,7 @@ def _make_options(values, settings, available, summarizer):
       max_input_length=most,
       batch_size=values.batch_size,
       available=available,
-      keep_memory=bool(values.report),
+      keep_memory=bool(values.report and not parts),
       parts=parts,
   )
 
@@ -377,14 +377,15 @@ def _check_parts(values):
       if values[name].present:
         raise InputError(f'--{name} needs --parts')
     return
-  for name, why in (
-      ('max_input_length', '--parts reads the whole document'),
-      ('report', 'level_summaries of --format=json has the summaries of parts'),
-  ):
-    if values[name].value is not None:
-      raise InputError(
-          f'--{name} and --parts={values.parts}: expected one of them; {why}'
-      )
+  if values.max_input_length is not None:
+    wrong, why = 'max_input_length', '--parts reads the whole document'
+  elif values.report is not None and values.parts != 'hierarchical':
+    wrong, why = 'report', 'only --parts=hierarchical writes a page'
+  else:
+    return
+  raise InputError(
+      f'--{wrong} and --parts={values.parts}: expected one of them; {why}'
+  )
 
 
 def _missing_file(values):

@@ -49,7 +49,7 @@ class Copy(NamedTuple):
 
 
 def render(name, source, settings, key='', origin=None, places=(), tabs=()):
-  """Returns the page of one document, HTML.
+  """Returns the page of one document.
 
   Args:
     source: of `attribution.attribute`.
@@ -58,6 +58,9 @@ def render(name, source, settings, key='', origin=None, places=(), tabs=()):
     key: see `page_key`.
     origin: {name: value} of the model and the summary, shown with the settings.
     tabs: ((question, file), ...) of the document; the file '' is this page.
+
+  Returns:
+    HTML.
   """
   if settings.get('method') != 'sample':
     settings = dict(settings, seed=None)
@@ -86,6 +89,7 @@ def render(name, source, settings, key='', origin=None, places=(), tabs=()):
           passages=passages,
           sentences=sentences,
           strip=strip,
+          parts=_parts(source, places),
           words=_words(source),
           selection=source.selection,
           origin=origin,
@@ -305,6 +309,18 @@ def _words(source):
       dict(text=source.summary[slice(*span)], weights=own, top=_top_pages(own))
       for span, own in zip(spans, weights)
   ]
+
+
+def _parts(source, places):
+  """Returns (first and last passage, place, summary) of each part, or None."""
+  if source.parts is None:
+    return None
+  found = []
+  for (first, last), text in source.parts:
+    span = source.passages[first][0], source.passages[last][1]
+    place = places_lib.label_of(places, span)
+    found.append((first + 1, last + 1, place, text))
+  return found
 
 
 def _copies(source):

@@ -24,6 +24,7 @@ shorter than the one before.
 
 import dataclasses
 import re
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from locost_jax.generation import confidence
 from locost_jax.summarizing import documents
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import stream as stream_lib
+from locost_jax.summarizing import token_places
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
 FORMS = JOIN, RANK, HIERARCHICAL = 'join', 'rank', 'hierarchical'
@@ -42,6 +44,14 @@ _PARAGRAPH, _SENTENCE = '\n\n', ' '  # separators before a unit
 _ROWS = 8  # batch size for computing confidence
 _LEAST = 16  # tokens of a summary that say something
 _JOINT = 4  # tokens that a blank line between two summaries may have
+
+
+class Part(NamedTuple):
+  """A part of a hierarchical level and its summary."""
+
+  text: str
+  tokens: Any  # ids of the summary, without padding
+  summary: str
 
 
 def check(parts, summarizer):
@@ -242,6 +252,30 @@ def summarize_levels(job, options, room, cut, write):
   row = _row(job, rows, used or [0])
   row.update(levels=len(rows), level_summaries=summaries[:-1])
   return stream_lib.Done(job, row)
+
+
+def read_levels(summarizer, text, row, part_length):
+  """Returns the levels of a hierarchical summary: a list of Part for each.
+
+  Args:
+    row: of the summary.
+
+  Raises:
+    InputError: the row does not have the summaries of the text's parts.
+  """
+  room, count = measures(summarizer.vocabulary, part_length)
+  levels = []
+  for written in (*row['level_summaries'], [row['prediction']]):
+    found = split(text, room, count)
+    if len(found) != len(written):
+      raise InputError(
+          f'{len(written)} summaries of {len(found)} parts in level_summaries: '
+          'expected one of each; --overwrite writes them again'
+      )
+    ids = [token_places.summary_tokens(summarizer, one) for one in written]
+    levels.append(list(map(Part, found, ids, written)))
+    text = _PARAGRAPH.join(filter(None, written))
+  return levels
 
 
 def _collect(found):

@@ -7,11 +7,13 @@ import re
 from locost_jax import files
 from locost_jax import models
 from locost_jax.attribution import attribution
+from locost_jax.attribution import levels as levels_lib
 from locost_jax.attribution import page
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
 from locost_jax.models import parameters
+from locost_jax.summarizing import parts as parts_lib
 from locost_jax.summarizing import results
 from locost_jax.summarizing import token_places
 from locost_jax.workdir import checkpoint as checkpoint_lib
@@ -24,8 +26,9 @@ class Pages:
     failures: the number of pages that could not be written.
   """
 
-  def __init__(self, summarizer, settings, options, jobs, progress):
+  def __init__(self, summarizer, settings, parts, options, jobs, progress):
     self._summarizer, self._path = summarizer, options.report
+    self._parts = parts  # `stream.Parts`, or None
     self._settings = dict(settings, checkpoint=options.checkpoint)
     self._jobs, self._progress, self._entries = jobs, progress, {}
     self.failures = 0
@@ -85,6 +88,19 @@ class Pages:
 
   def _attribute(self, document, row, done):
     """Returns the `attribution.Source` of a document, as in `add`."""
+    if row.get('levels', 1) > 1:
+      return levels_lib.attribute(
+          self._summarizer,
+          document.text,
+          parts_lib.read_levels(
+              self._summarizer,
+              document.text,
+              row,
+              self._parts.part_length,
+          ),
+          self._progress.show,
+          document.places,
+      )
     tokens = done and done.tokens
     if tokens is None:
       tokens = token_places.summary_tokens(self._summarizer, row['prediction'])

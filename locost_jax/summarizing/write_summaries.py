@@ -64,7 +64,9 @@ def write(summarizer, documents, options, where, unread=0):
   if where.report:
     from locost_jax.summarizing import report  # its template engine is slow
 
-    pages = report.Pages(summarizer, settings, where, jobs, progress)
+    pages = report.Pages(
+        summarizer, settings, options.parts, where, jobs, progress
+    )
   failed = []
   with contextlib.ExitStack() as stack:
     file, printer, todo = None, _Printer(where.as_json, progress), jobs

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -326,6 +327,49 @@ def test_the_command_with_levels(run, call, tmp_path):
   assert (short['levels'], short['parts']) == (1, 1)
   want = locost_jax.load(str(run)).summarize('Short.')
   assert short['prediction'] == want[0]
+  page = tmp_path / 'page.html'
+  status, _, err = call(*arguments, a, f'--report={page}')
+  assert status == 0, err
+  html = page.read_text()
+  assert f'{long["parts"]} parts' in html and '<h2>Part by part</h2>' in html
+  # The page shows the document itself, and each part leads to its place.
+  assert a.read_text().split('\n\n') == [
+      re.sub('<[^>]*>', '', p)
+      for p in re.findall(r'<p id="p\d+".*?</a><span>(.*?)</span>', html)
+  ]
+  parts = html[html.index('id="parts"') : html.index('<h2>Sentence')]
+  links = [int(n) for n in re.findall(r'href="#p(\d+)"', parts)]
+  assert len(links) == long['parts'] and links == sorted(links)
+  # The summaries in the file are enough to make the page later.
+  later = tmp_path / 'later.html'
+  status, _, err = call(
+      *arguments, a, f'--output={output}', f'--report={later}'
+  )
+  assert status == 0 and '1 of 1 documents were done before' in err, err
+  again = later.read_text()
+  again = again[again.index('id="parts"') : again.index('<h2>Sentence')]
+  assert re.findall('<p>.*?</p>', again) == re.findall('<p>.*?</p>', parts)
+
+
+def test_levels_from_a_file(run):
+  """Parts are cut as before; a row of another document is refused."""
+  summarizer = locost_jax.load(str(run))
+  text = document(30, 12)
+  parts = parts_lib.split(text, 127, len)
+  written = [f'Part {i}.' if i % 2 else '' for i in range(len(parts))]
+  row = dict(
+      level_summaries=[written],
+      prediction='All of it.',
+  )
+  first, last = parts_lib.read_levels(summarizer, text, row, 128)
+  assert [part.text for part in first] == parts
+  assert [part.summary for part in first] == written
+  assert last[0].text == '\n\n'.join(filter(None, written))
+  assert last[0].tokens == [*summarizer.vocabulary.encode('All of it.'), 1]
+  with pytest.raises(InputError, match='4 summaries of 1 parts'):
+    parts_lib.read_levels(
+        summarizer, 'Short.', dict(row, level_summaries=[['a'] * 4]), 128
+    )
 
 
 @pytest.mark.parametrize(
@@ -336,7 +380,7 @@ def test_the_command_with_levels(run, call, tmp_path):
         ('--summary_length=64', '--summary_length needs --parts'),
         ('--parts=join --part_length=4', '8'),
         ('--parts=join --max_input_length=64', '--max_input_length and'),
-        ('--parts=join --report=page.html', '--report and --parts=join'),
+        ('--parts=join --report=page.html', '--parts=hierarchical writes'),
         ('--parts=hierarchical --part_length=16', 'expected at least 41'),
         ('--reference_field=summary', 'expected --format=json'),
         ('--format=json --reference_field=gone', "field 'gone'"),
