@@ -32,10 +32,10 @@ import shlex
 import sys
 import tempfile
 
-from locost_jax.command_line import allocator
+from locost_jax.command_line import speed
 
 if __name__ == '__main__':  # before JAX is imported; subprocesses inherit it
-  allocator.restart_with_huge_pages()
+  speed.restart_with_huge_pages()
 
 # pylint: disable=g-import-not-at-top
 from absl import flags

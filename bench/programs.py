@@ -22,8 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from locost_jax import models
-from locost_jax.command_line import allocator
-from locost_jax.command_line import compiled_programs
+from locost_jax.command_line import speed
 from locost_jax.config import decode_settings
 from locost_jax.devices import memory
 from locost_jax.errors import InputError
@@ -57,8 +56,8 @@ def check(question, config, lengths):
 
 def make(spec):
   """Returns (model, params), a model with random weights."""
-  compiled_programs.keep()
-  allocator.trim_after_compiling()
+  speed.keep_programs()
+  speed.trim_after_compiling()
   model = models.build(spec['config']['model'], dtype=spec['dtype'])
   tokens = jnp.ones((1, 8), jnp.int32)
   init = jax.jit(lambda key: model.init(key, tokens, tokens)['params'])

@@ -13,9 +13,9 @@ import sys
 import typing
 
 if typing.TYPE_CHECKING:
-  from locost_jax.summarizing.pretrained import load
-  from locost_jax.summarizing.pretrained import read
   from locost_jax.summarizing.summarization_pipeline import pipeline
+  from locost_jax.summarizing.summarizer import load
+  from locost_jax.summarizing.summarizer import read
   from locost_jax.summarizing.summarizer import Summarizer
 
 __version__ = '0.1.0'
@@ -24,9 +24,9 @@ __all__ = ('Summarizer', 'load', 'pipeline', 'read')
 # The public names and their modules, which are imported on first use.
 _MODULES = {
     'Summarizer': 'locost_jax.summarizing.summarizer',
-    'load': 'locost_jax.summarizing.pretrained',
+    'load': 'locost_jax.summarizing.summarizer',
     'pipeline': 'locost_jax.summarizing.summarization_pipeline',
-    'read': 'locost_jax.summarizing.pretrained',
+    'read': 'locost_jax.summarizing.summarizer',
 }
 
 if sys.argv[:1] == ['-m'] and (

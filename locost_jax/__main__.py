@@ -9,6 +9,8 @@ import ast
 from pathlib import Path
 import sys
 
+from locost_jax.command_line import tables
+
 COMMANDS = (
     'main',
     'summarize',
@@ -21,14 +23,7 @@ COMMANDS = (
 
 
 def main(arguments):
-  """Prints each command with the first line of its docstring.
-
-  Args:
-    arguments: the words after `python -m locost_jax`; there must be none.
-
-  Returns:
-    The exit status.
-  """
+  """Prints each command's first line; returns the exit status."""
   if arguments and arguments not in (['--help'], ['-h']):
     print(
         f'error: {arguments[0]!r}: expected no arguments. '
@@ -37,9 +32,8 @@ def main(arguments):
         file=sys.stderr,
     )
     return 2
-  width = max(map(len, COMMANDS))
-  for command in COMMANDS:
-    print(f'python -m locost_jax.{command:<{width}}  {_purpose(command)}')
+  rows = [[f'python -m locost_jax.{x}', _purpose(x)] for x in COMMANDS]
+  print('\n'.join(tables.align(rows, (0, 1))))
   print('\nTo see the flags of a command: python -m locost_jax.COMMAND --help')
   return 0
 

@@ -11,6 +11,7 @@ target is written completely or not at all. --verify computes the logits of
 random documents in both frameworks and reports how far they differ.
 """
 
+import functools
 import json
 import os
 from pathlib import Path
@@ -33,9 +34,7 @@ _UNITS = {'': 1, 'K': 10**3, 'M': 10**6, 'G': 10**9, 'T': 10**12}
 def define_flags(values, argv):
   """Defines this command's flags."""
   del argv
-  string = lambda name, default, help_: flags.DEFINE_string(
-      name, default, help_, flag_values=values
-  )
+  string = functools.partial(flags.DEFINE_string, flag_values=values)
   string(
       'source',
       None,
@@ -141,11 +140,7 @@ def _convert(source, target, values, max_shard_size):
 
 
 def parse_size(text):
-  """Returns the number of bytes of a size: '5GB', '500MB', '2GiB' or a number.
-
-  Raises:
-    InputError: the text is not a size above 0.
-  """
+  """Returns the bytes of a size above 0: '5GB', '500MB', '2GiB' or a number."""
   match = re.fullmatch(
       r'(\d+(?:\.\d+)?) ?(?:([KMGT]?)(i?)B?)', text.strip(), re.IGNORECASE
   )

@@ -47,12 +47,7 @@ def visible(text):
 
 
 def check_choice(key, value, choices):
-  """Raises an InputError if a value is not one of the choices.
-
-  Args:
-    key: the config key, 'model.variant' for example.
-    choices: an iterable of the possible values.
-  """
+  """Raises an InputError if a key's value is not one of the choices."""
   if value not in choices:
     raise InputError(
         f'{key}={value!r} must be one of {", ".join(map(repr, choices))}'
@@ -60,11 +55,7 @@ def check_choice(key, value, choices):
 
 
 def disk_error(error):
-  """Returns the system's message of a failed write, or None for other errors.
-
-  Args:
-    error: an OSError, or TensorStore's ValueError that quotes one.
-  """
+  """Returns the system's message of an OSError, or one that TensorStore quotes."""
   if isinstance(error, OSError):
     return error.strerror or str(error)
   code = re.search(r"os_error_code='(\d+)'", str(error))
@@ -79,11 +70,9 @@ def suggest(name, known, prefix=''):
   """
   last = name.rsplit('.', 1)[-1]
   last_parts = {key.rsplit('.', 1)[-1]: key for key in known}
-  near = (
-      [last_parts[last]]
-      if last in last_parts
-      else (difflib.get_close_matches(name, known, 1, 0.75))
-  )
+  near = difflib.get_close_matches(name, known, 1, 0.75)
+  if last in last_parts:
+    near = [last_parts[last]]
   if not near:
     parts = difflib.get_close_matches(last, last_parts, 1, 0.75)
     near = [last_parts[part] for part in parts]

@@ -26,9 +26,7 @@ _KINDS = {
 def check_regular(path, name=None):
   """Raises an InputError if a path exists and is not a regular file.
 
-  Args:
-    path: the file; links are followed.
-    name: the file's name in the message; None: the path.
+  Links are followed. The message has `name`, or else the path.
   """
   try:
     mode = os.stat(path).st_mode
@@ -45,9 +43,6 @@ def check_mode(mode, name):
 
   Reading a pipe may wait for ever, and a device may never end. Replacing one
   would break other programs that use it.
-
-  Args:
-    mode: `st_mode`.
   """
   if not stat.S_ISREG(mode):
     kind = _KINDS.get(stat.S_IFMT(mode), 'no file')
@@ -57,13 +52,8 @@ def check_mode(mode, name):
 def write(path, content):
   """Writes a file so that a crash leaves the old one or the new one.
 
-  Args:
-    path: the file; missing directories are created.
-    content: bytes; or str, written as UTF-8 with unchanged line ends.
-
-  Raises:
-    InputError: the path exists and is not a regular file.
-    OSError: the file cannot be written; `filename` is the path.
+  Missing directories are created. A str is written as UTF-8 with unchanged line
+  ends. The `filename` of an OSError is the path.
   """
   data = content.encode() if isinstance(content, str) else content
   path = Path(path)
@@ -115,10 +105,7 @@ _MAX_NAME = 255  # bytes of a file name, on nearly every file system
 def check_directory(name, path):
   """Raises an InputError unless a directory is writable or can be created.
 
-  Creates nothing.
-
-  Args:
-    name: the flag or key, for the error message.
+  Creates nothing. `name` is the flag or key, for the error message.
   """
   where = f'{name}={path}'
   path = os.path.abspath(path)

@@ -25,10 +25,10 @@ from pathlib import Path
 import re
 import sys
 
-from locost_jax.command_line import allocator
+from locost_jax.command_line import speed
 
 if __name__ == '__main__':  # before JAX is imported
-  allocator.restart_with_huge_pages()
+  speed.restart_with_huge_pages()
 
 # TensorFlow only reads data here; hide its long messages on stderr. If this is
 # not set, importing JAX sets it to 1.
@@ -40,7 +40,6 @@ import jax
 from ml_collections import config_flags
 
 from locost_jax.command_line import commands
-from locost_jax.command_line import compiled_programs
 from locost_jax.command_line import config_files
 from locost_jax.config import schema
 from locost_jax.devices import compiling
@@ -179,7 +178,7 @@ def main(values, arguments):
   commands.expect_flags_only(arguments)
   config, overrides = commands.get_config(values)
   check_flags(values)
-  compiled_programs.keep(values.program_cache)
+  speed.keep_programs(values.program_cache)
   compiling.announce()
   connect.connect(values, values.preflight or connect.TIMEOUT)
   workdir = Path(values.workdir or default_workdir(values['config']))
@@ -247,12 +246,12 @@ def default_workdir(config_flag):
 def restart_after_reading():
   """Restarts the process to free the memory that reading the data left in use.
 
-  Only for this command, on a CPU: see `allocator.restart_after_reading`.
+  Only for this command, on a CPU: see `speed.restart_after_reading`.
   """
   if jax.default_backend() == 'cpu' and jax.process_count() == 1:
-    allocator.restart_after_reading()
+    speed.restart_after_reading()
 
 
 if __name__ == '__main__':
-  allocator.trim_after_compiling()
+  speed.trim_after_compiling()
   commands.run(main, define_flags, __doc__)

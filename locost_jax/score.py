@@ -9,7 +9,7 @@
 Each row has `prediction` and `reference`, or `references`, a list of which the
 best one counts. `main --evaluate` writes such files; WORKDIR means the newest
 file of its best checkpoint. Texts are never truncated. For R-Lsum the sentences
-of a text are its lines; a text without newlines is split by --split.
+of a text are its lines; a text without newlines is split by our rules.
 
 --compare scores both files and tests each difference. Documents are matched by
 `id`; without ids the rows must have the same references in the same order.
@@ -58,14 +58,6 @@ def define_flags(values, argv, metrics=metric_table.OF_SCORE):
   known = (f'{p.name}: {p.what}' for p in protocols.PROTOCOLS.values())
   what = '\n'.join(['how to compute ROUGE [locost]', *known])
   define(text, 'protocol', 'locost', what)
-  define(
-      flags.DEFINE_enum,
-      'split',
-      'locost_jax',
-      list(protocols.SPLITS),
-      'sentences of a text without newlines, for R-Lsum: our rules, or punkt, '
-      "NLTK's model (its data must be on this machine)",
-  )
   what = 'number of processes that score [one per core]'
   define(integer, 'processes', None, what)
   commands.define_format(values, 'format of the scores on stdout')
@@ -85,10 +77,6 @@ def define_flags(values, argv, metrics=metric_table.OF_SCORE):
   define(integer, 'batch_size', 16, what)
   what = "bertscore: the layer whose outputs are compared [its authors' choice]"
   define(integer, 'layer', None, what)
-  what = 'bertscore: weight rare words more'
-  define(flags.DEFINE_boolean, 'idf', False, what)
-  what = 'FILE: bertscore: rescale with the rows LAYER,P,R,F of this file'
-  define(text, 'baseline', None, what)
 
 
 def main(values, arguments):
@@ -96,10 +84,7 @@ def main(values, arguments):
   commands.expect_flags_only(arguments)
   if not values.predictions:
     raise InputError('--predictions=FILE is missing: expected predictions')
-  protocol = protocols.find(
-      values.protocol, split=protocols.SPLITS[values.split]
-  )
-  protocols.on_lines('', protocol.split)  # Punkt may be missing
+  protocol = protocols.find(values.protocol)
   path = find_file(values.predictions)
   chosen = metric_table.find(split(values.metrics), metric_table.OF_SCORE)
   if list(chosen) != ['rouge'] or values.model:
@@ -117,13 +102,7 @@ def main(values, arguments):
 
 
 def find_file(path):
-  """Returns the file of predictions of a path.
-
-  For a WORKDIR, prints on stderr which file is used.
-
-  Args:
-    path: a file, or a WORKDIR.
-  """
+  """Returns the file of predictions of a path; reports that of a WORKDIR."""
   if not os.path.isdir(path):
     return path
   # Imported late: reading checkpoints needs JAX, and takes seconds.
@@ -168,7 +147,6 @@ def print_metrics(path, chosen, protocol, values, more=None):
   """Measures and prints everything that --metrics names.
 
   Args:
-    path: of the predictions.
     chosen: {name: `metric.Metric`}.
     more: ({name: Result}) -> (text below the tables, {field: value} of the
       JSON output); None: nothing more.
@@ -180,8 +158,6 @@ def print_metrics(path, chosen, protocol, values, more=None):
       protocol=protocol,
       processes=values.processes,
       layer=values.layer,
-      idf=values.idf,
-      baseline=values.baseline,
       batch_size=values.batch_size,
       show=progress.show,
   )

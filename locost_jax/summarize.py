@@ -33,21 +33,23 @@ import sys
 
 from absl import flags
 
-from locost_jax.command_line import allocator
 from locost_jax.command_line import commands
+from locost_jax.command_line import speed
 from locost_jax.config import decode_settings
 from locost_jax.config import keys
 from locost_jax.config import schema
+from locost_jax.data import pages as pages_lib
 from locost_jax.devices import memory
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
 from locost_jax.summarizing import documents as documents_lib
-from locost_jax.summarizing import outputs
-from locost_jax.summarizing import texts
+from locost_jax.summarizing import results
 
-# The flags that are fields of `texts.Pages`.
+# The flags that are fields of `documents.Pages`.
 _PAGES = tuple(
-    f.name for f in dataclasses.fields(texts.Pages) if f.name != 'query_in'
+    field.name
+    for field in dataclasses.fields(documents_lib.Pages)
+    if field.name != 'query_in'
 )
 # The options of decoding that are flags.
 _DECODING = {
@@ -55,171 +57,136 @@ _DECODING = {
     for name, field in decode_settings.OPTIONS.items()
     if field.metadata['is_flag']
 }
-_HIERARCHICAL = 'hierarchical'
-
-
-# Flags that are texts, and flags that are integers.
-_TEXTS = (
-    (
-        'checkpoint',
+# Other flags: {name: (default, what)}, by their types.
+_TEXTS = {
+    'checkpoint': (
         None,
         'DIR: a WORKDIR (its best checkpoint, or else the latest), a checkpoint '
         'in one, a Hugging Face directory, hf://org/name[@revision] on the '
         'Hugging Face Hub, or builtin:documentation, which comes with the '
         'package',
     ),
-    (
-        'query_field',
+    'query_field': (
         'query',
         'FIELD: of a JSONL row, the field with the question; the field `queries` '
         'may have a list of questions',
     ),
-    (
-        'input_field',
+    'input_field': (
         'document',
         'FIELD: of a JSONL row, the field with the document',
     ),
-    (
-        'reference_field',
+    'reference_field': (
         None,
         'FIELD: of a JSONL row, the field with the reference summary, or with a '
         'list of references; copied to the output, so that locost_jax.score can '
         'score the summaries',
     ),
-    (
-        'empty_page',
+    'empty_page': (
         None,
         'TEXT: the text of a page that has none; an empty TEXT leaves the page '
         'out [as trained]',
     ),
-    (
-        'output',
+    'output': (
         None,
         'FILE: write the summaries here instead of to stdout, as JSON lines if '
         'FILE ends in .jsonl; they are in FILE.partial until all are written',
     ),
-    (
-        'report',
+    'report': (
         None,
         'FILE.html: write a page that shows the passages that each sentence of '
         'the summary attended to, and the tokens that the model selected, if it '
         'selects tokens; for several documents it links to their pages, '
         'FILE-1.html, FILE-2.html, ...',
     ),
-)
-_NUMBERS = (
-    ('seed', 0, 'random seed of sampling'),
-    (
-        'max_input_length',
+}
+_NUMBERS = {
+    'seed': (0, 'random seed of sampling'),
+    'max_input_length': (
         None,
         'read only the first N tokens of a document [all]',
     ),
-    (
-        'max_document_bytes',
+    'max_document_bytes': (
         None,
         'largest document in bytes: a file, after decompression, or a JSONL row '
         '[1 GiB, or an eighth of the free memory if that is less]',
     ),
-    ('part_length', 512, '--parts: maximum length of a part in tokens'),
-    (
-        'summary_length',
+    'part_length': (512, '--parts: maximum length of a part in tokens'),
+    'summary_length': (
         0,
         '--parts: maximum length of the whole summary in tokens; 0: no limit',
     ),
-    (
-        'batch_size',
+    'batch_size': (
         None,
         'maximum number of documents per batch [as many as have 32768 tokens]',
     ),
-)
+    **{
+        name: (None, f'{keys.DATA[name].text} [as trained]')
+        for name in ('num_pages', 'page_length', 'document_length')
+    },
+}
+_SWITCHES = {
+    'ask_anyway': 'accept questions even if the model was trained without them',
+    'overwrite': (
+        'replace existing files of --output and --report; without it, only '
+        'summaries that are missing from --output are written'
+    ),
+}
+_CHOICES = {
+    'pages': (
+        None,
+        pages_lib.FORMS,
+        'how to split a document into pages or chunks [as trained]\n'
+        'spatial: pages of consecutive sentences\n'
+        'discourse: a page for each section of a JSONL row\n'
+        'document: a page for each document of a JSONL row\n'
+        'chunks: chunks of --page_length tokens\n'
+        'sentence_chunks: chunks of whole sentences',
+    ),
+    'parts': (
+        None,
+        ('join', 'rank', 'hierarchical'),
+        'summarise a document part by part; a part has as many paragraphs as fit '
+        'into --part_length [the whole document at once]\n'
+        'join: print the summaries of all parts\n'
+        'rank: print those in which the model is most confident\n'
+        'hierarchical: summarise the summaries again, until one is left',
+    ),
+    'dtype': (
+        'float32',
+        ('float32', 'bfloat16'),
+        'type of matrix products and activations',
+    ),
+}
 
 
 def define_flags(values, argv):
   """Defines this command's flags; most of those not given are None."""
   del argv
-  for name, default, text in _TEXTS:
-    flags.DEFINE_string(name, default, text, flag_values=values)
-  for name, default, text in _NUMBERS:
-    flags.DEFINE_integer(name, default, text, flag_values=values)
-  for name in 'num_pages', 'page_length', 'document_length':
-    text = f'{keys.DATA[name].text} [as trained]'
-    flags.DEFINE_integer(name, None, text, flag_values=values)
   define = {
       bool: flags.DEFINE_boolean,
       int: flags.DEFINE_integer,
       float: flags.DEFINE_float,
   }
+  for name, (default, text) in _TEXTS.items():
+    flags.DEFINE_string(name, default, text, flag_values=values)
+  for name, (default, text) in _NUMBERS.items():
+    flags.DEFINE_integer(name, default, text, flag_values=values)
+  for name, text in _SWITCHES.items():
+    flags.DEFINE_boolean(name, False, text, flag_values=values)
+  choices = dict(_CHOICES)
   for name, field in _DECODING.items():
-    text, choices = field.metadata['text'], field.metadata['choices']
-    if choices:
-      flags.DEFINE_enum(name, None, list(choices), text, flag_values=values)
+    text, known = field.metadata['text'], field.metadata['choices']
+    if known:
+      choices[name] = None, known, text
     else:
       define[type(field.default)](name, None, text, flag_values=values)
-  commands.define_allow_download(values, 'checkpoint')
-  commands.define_program_cache(values)
-  commands.define_format(
-      values,
-      'text: one summary per line; json: one object per line, with the '
-      'summary and everything that is needed to reproduce it',
-  )
-  _define_choices(values)
-  _define_others(values)
-
-
-def _define_choices(values):
-  """Defines the flags with a list of values."""
-  flags.DEFINE_enum(
-      'pages',
-      None,
-      texts.FORMS,
-      'how to split a document into pages or chunks [as trained]\n'
-      'spatial: pages of consecutive sentences\n'
-      'discourse: a page for each section of a JSONL row\n'
-      'document: a page for each document of a JSONL row\n'
-      'chunks: chunks of --page_length tokens\n'
-      'sentence_chunks: chunks of whole sentences',
-      flag_values=values,
-  )
-  flags.DEFINE_enum(
-      'parts',
-      None,
-      ('join', 'rank', _HIERARCHICAL),
-      'summarise a document part by part; a part has as many paragraphs as fit '
-      'into --part_length [the whole document at once]\n'
-      'join: print the summaries of all parts\n'
-      'rank: print those in which the model is most confident\n'
-      'hierarchical: summarise the summaries again, until one is left',
-      flag_values=values,
-  )
-  flags.DEFINE_enum(
-      'dtype',
-      'float32',
-      ['float32', 'bfloat16'],
-      'type of matrix products and activations',
-      flag_values=values,
-  )
-
-
-def _define_others(values):
-  """Defines the remaining flags."""
+  for name, (default, known, text) in choices.items():
+    flags.DEFINE_enum(name, default, list(known), text, flag_values=values)
   flags.DEFINE_multi_string(
       'query',
       None,
       'TEXT: a question about each document; repeat the flag to ask several, '
       'each of which is answered from the whole document',
-      flag_values=values,
-  )
-  flags.DEFINE_boolean(
-      'ask_anyway',
-      False,
-      'accept questions even if the model was trained without them',
-      flag_values=values,
-  )
-  flags.DEFINE_boolean(
-      'overwrite',
-      False,
-      'replace existing files of --output and --report; without it, only '
-      'summaries that are missing from --output are written',
       flag_values=values,
   )
   flags.DEFINE_float(
@@ -228,6 +195,13 @@ def _define_others(values):
       'use at most N GiB of memory [all that is available]',
       lower_bound=0,
       flag_values=values,
+  )
+  commands.define_allow_download(values, 'checkpoint')
+  commands.define_program_cache(values)
+  commands.define_format(
+      values,
+      'text: one summary per line; json: one object per line, with the '
+      'summary and everything that is needed to reproduce it',
   )
 
 
@@ -241,10 +215,15 @@ def main(values, arguments):
   given = {key: values[key].value for key in _DECODING}
   choose_settings(given)
   _check(values, arguments, as_json)
-  documents, failures = _read(values, arguments)
+  fields = documents_lib.Fields(
+      values.input_field, values.reference_field, values.query_field
+  )
+  documents, failures = documents_lib.read(
+      arguments, fields, _report, values.max_document_bytes
+  )
   if not documents:
     return 2
-  outputs.check(
+  results.check(
       {'output': values.output, 'report': values.report},
       values.overwrite,
       as_json,
@@ -276,25 +255,10 @@ def main(values, arguments):
       overwrite=values.overwrite,
       report=_follow(values.report),
   )
-  make_pages = None
-  if values.report:
-    from locost_jax.summarizing import report
-
-    make_pages = report.Pages
   failures += write_summaries.write(
-      summarizer, documents, options, where, make_pages, failures
+      summarizer, documents, options, where, failures
   )
   return 2 if failures else 0
-
-
-def _read(values, arguments):
-  """Returns the documents, and how many could not be read."""
-  fields = documents_lib.Fields(
-      values.input_field, values.reference_field, values.query_field
-  )
-  return documents_lib.read(
-      arguments, fields, _report, values.max_document_bytes
-  )
 
 
 def _make_options(values, settings, available, summarizer):
@@ -308,7 +272,7 @@ def _make_options(values, settings, available, summarizer):
   from locost_jax.summarizing import stream
 
   most, pages = values.max_input_length, summarizer.pages
-  if pages and most is not None and pages.pages in texts.LOCALITIES:
+  if pages and most is not None and pages.pages in pages_lib.LOCALITIES:
     raise InputError(
         f'--max_input_length={most}: this model reads '
         'pages; expected --num_pages or --page_length'
@@ -343,13 +307,12 @@ def _load(values):
   """Returns the Summarizer of --checkpoint, and the directory it is in."""
   # Imported late, because it takes seconds and the documents may be wrong.
   import locost_jax
-  from locost_jax.command_line import compiled_programs
   from locost_jax.devices import compiling
   from locost_jax.hugging_face import hub
 
-  compiled_programs.keep(values.program_cache)
+  speed.keep_programs(values.program_cache)
   compiling.announce()
-  allocator.trim_after_compiling()
+  speed.trim_after_compiling()
   checkpoint = hub.find_directory(values.checkpoint, values.allow_download)
   summarizer = locost_jax.load(
       checkpoint,
@@ -370,11 +333,6 @@ def _is_trained_with_queries(checkpoint):
 
   run = find.find_run(checkpoint)
   return run and phases.load_queries(run[0])
-
-
-def _follow(path):
-  """Resolves a link, so that the file it points to is replaced, not the link."""
-  return os.path.realpath(path) if path and os.path.islink(path) else path
 
 
 def _check(values, arguments, as_json):
@@ -419,15 +377,15 @@ def _check_parts(values):
       if values[name].present:
         raise InputError(f'--{name} needs --parts')
     return
-  wrong, why = None, ''
   if values.max_input_length is not None:
     wrong, why = 'max_input_length', '--parts reads the whole document'
-  elif values.report is not None and values.parts != _HIERARCHICAL:
+  elif values.report is not None and values.parts != 'hierarchical':
     wrong, why = 'report', 'only --parts=hierarchical writes a page'
-  if wrong:
-    raise InputError(
-        f'--{wrong} and --parts={values.parts}: expected one of them; {why}'
-    )
+  else:
+    return
+  raise InputError(
+      f'--{wrong} and --parts={values.parts}: expected one of them; {why}'
+  )
 
 
 def _missing_file(values):

@@ -24,13 +24,7 @@ _SHOWN = 60  # characters of a value in a message
 
 
 def check(where, key, value, kind):
-  """Raises an InputError unless a value is of a `config.kinds.Kind`.
-
-  Args:
-    where: the file, for the message.
-    key: the value's dotted key.
-    value: a value as `json.loads` returns it.
-  """
+  """Raises an InputError unless the value of a key is of a `config.kinds.Kind`."""
   if problem := kind.problem(key.rpartition('.')[2], value):
     raise InputError(f'{where}: {key}={show(value)}: {problem}')
 
@@ -45,13 +39,10 @@ def show(value):
 
 
 def open_regular(path, follow=True):
-  """Opens a regular file for reading; never waits for a writer.
+  """Opens a regular file for reading bytes; never waits for a writer.
 
   Args:
     follow: whether the file may be a link, as in the Hub's cache.
-
-  Returns:
-    A binary file.
 
   Raises:
     FileNotFoundError, NotADirectoryError: the file does not exist.
@@ -78,10 +69,7 @@ def open_regular(path, follow=True):
 
 
 def read_bytes(path, most=MOST_BYTES):
-  """Returns the bytes of a regular file.
-
-  Args:
-    most: largest size in bytes.
+  """Returns the bytes of a regular file, at most `most`.
 
   Raises:
     FileNotFoundError, NotADirectoryError: the file does not exist.
@@ -100,20 +88,12 @@ def read_bytes(path, most=MOST_BYTES):
 
 
 def read_object(path, most=MOST_BYTES):
-  """Returns the JSON object of a file as a dict.
-
-  Args:
-    most: largest size in bytes.
-
-  Raises:
-    FileNotFoundError, NotADirectoryError: the file does not exist.
-    InputError: as in `read_bytes` and `parse_object`.
-  """
+  """Returns the JSON object of a file; errors of `read_bytes` and the parser."""
   return parse_object(read_bytes(path, most), path)
 
 
 def parse_object(data, where, depth=MOST_DEPTH):
-  """Parses bytes as a JSON object; returns a dict.
+  """Parses bytes as a JSON object, or raises an InputError.
 
   Numbers may be NaN or infinite, as Python writes them; a key's Kind rejects
   them.
@@ -121,9 +101,6 @@ def parse_object(data, where, depth=MOST_DEPTH):
   Args:
     where: their source, for messages.
     depth: largest depth of nested objects and lists; None: Python's own limit.
-
-  Raises:
-    InputError: not a JSON object, or nested too deep.
   """
   try:
     value = json.loads(data)

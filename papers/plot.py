@@ -20,7 +20,7 @@ from locost_jax import files
 from locost_jax.command_line import commands
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
-from locost_jax.summarizing import outputs
+from locost_jax.summarizing import results
 from papers.figures import comparisons
 from papers.figures import costs
 from papers.figures import curves
@@ -157,7 +157,7 @@ def _check_output(output, overwrite, inputs):
   files.check_directory('--output', folder)
   files.check_regular(output, f'--output={output}')
   if not overwrite:
-    outputs.refuse_existing(output, 'output')
+    results.refuse_existing(output, 'output')
   return ending
 
 

@@ -287,7 +287,7 @@ def succeed(run_command):
 
 # These look at programs, how they compile, or where they are kept.
 COMPILED_ANEW = (
-    'command_line/test_compiled_programs.py',
+    'command_line/test_speed.py',
     'summarizing/test_summarize_again.py',
     'papers/test_readme.py',
 )

@@ -275,7 +275,7 @@ def dry_runs(meshes):
     config.train.batch_size = 2
     config.eval.metrics = ('loss',)
     setup = assemble.Setup(phases_lib.Phase('', None, config))
-    results.append(dry_run.compile_programs(setup))
+    results.append(dry_run.compile_step(setup))
   return json.loads(json.dumps(results))
 
 

@@ -21,8 +21,8 @@ import pytest
 
 from colab import execute
 from configs import default
+import locost_jax
 from locost_jax.models import locost
-from locost_jax.summarizing import pretrained
 from tests import products
 from tests import tiny_run
 from tests.runs import test_main
@@ -120,7 +120,7 @@ def test_quickstart(tmp_path):
   check_page(page)
   (cell,) = [cell for cell in notebook.cells if cell.id == 'python']
   texts = ast.literal_eval(ast.parse(cell.source).body[0].value)
-  for expected in pretrained.load(str(model)).summarize(texts):
+  for expected in locost_jax.load(str(model)).summarize(texts):
     assert f'  -> {expected}\n' in shown(notebook, 'python')
 
 
@@ -215,7 +215,7 @@ def test_finetune_your_data(tmp_path):
   assert len(re.findall('^reference ', shown(notebook, 'scores'), re.M)) == 3
   assert 'writes the same.' in shown(notebook, 'python')
   text = (home / 'my_text.txt').read_text()
-  (there,) = pretrained.load(str(home / 'taken')).summarize([text])
+  (there,) = locost_jax.load(str(home / 'taken')).summarize([text])
   assert there in shown(notebook, 'python')
   assert ' '.join(there.split()) in shown(notebook, 'text').splitlines()
   page = (home / 'where.html').read_text()
@@ -236,7 +236,7 @@ def test_state_space_kernels(tmp_path, model):
   assert count_pictures(notebook) == PICTURES['state_space_kernels']
   check_recurrence(notebook, 2, 1e-5)
   # The medians, from kernels written out.
-  run_ = pretrained.load(str(directory))
+  run_ = locost_jax.load(str(directory))
   stacked = run_.params['encoder']['layers']['mixer']['ssm']
   found = re.findall(
       r'^layer +(\d+), tokens (\w+) .*-> +([\d,]+) tokens; '

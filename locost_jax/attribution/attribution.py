@@ -140,7 +140,7 @@ def attribute(
 
   Args:
     tokens: ids of the summary as generated, without start; or of
-      `reading.summary_tokens`.
+      `token_places.summary_tokens`.
     max_input_length: the limit the document was read with; None: no limit.
     memory: output of the model's `encode`; None: the text is encoded again.
 
@@ -251,11 +251,9 @@ def passage_mass(summarizer, memory, owners, P, tokens):
 
 
 def page_weights(summarizer, memory, tokens):
-  """Computes how much each page counted for each token of a summary.
+  """Returns how much each page counted for each token, [tokens, pages].
 
-  Returns:
-    float32 [len(tokens), pages], rows sum to 1; None where the model weighs no
-    pages.
+  Rows sum to 1. None where the model weighs no pages.
   """
   if not summarizer.config.weighs_pages:
     return None

@@ -36,11 +36,9 @@ class Selection(NamedTuple):
 
 
 def is_text(summarizer, pages):
-  """Returns which ids of a document are tokens of its text.
+  """Returns which ids are tokens of the text: bool of all ids in order.
 
-  Returns:
-    bool of all ids in order: false at bos, eos, padding and the place of the
-    vector in front.
+  It is false at bos, eos, padding and the place of the vector in front.
   """
   vocabulary = summarizer.vocabulary
   marks = vocabulary.bos_id, vocabulary.eos_id, vocabulary.pad_id
@@ -54,8 +52,7 @@ def is_text(summarizer, pages):
 def is_selected(summarizer, pages, mask):
   """Returns which tokens of a text were selected: bool of all ids in order.
 
-  Args:
-    mask: bool [pages, L] or [L], of the model's memory.
+  The mask of the model's memory is bool [pages, L] or [L].
   """
   rows = np.asarray(mask)
   rows = rows.reshape(-1, rows.shape[-1])

@@ -112,14 +112,10 @@ def _grams(words_):
 
 
 def find_words(summary, ends):
-  """Returns the words of a summary and the word of each token.
+  """Returns the words of a summary, (start, end), and that of each token.
 
-  Args:
-    ends: int [T], where the tokens end in it.
-
-  Returns:
-    (list of (start, end), int [T]): a token belongs to the word that its last
-    character is in or follows; -1: it ends before the first word.
+  A token that ends at `ends` belongs to the word that its last character is in
+  or follows; -1: it ends before the first word.
   """
   spans = [match.span() for match in re.finditer(r'\S+', summary)]
   starts = np.array([start for start, _ in spans], int)
@@ -128,9 +124,6 @@ def find_words(summary, ends):
 
 def page_weights(summary, pages):
   """Finds the words of a summary and how much each page counted for them.
-
-  Args:
-    pages: `attribution.PageWeights`.
 
   Returns:
     (list of (start, end), float [words, pages]): the mean over the tokens that

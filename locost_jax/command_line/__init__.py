@@ -1,1 +1,1 @@
-"""Shared by the commands: flags, progress lines, versions, allocator."""
+"""Shared by the commands: flags, help, progress, tables, speed."""

@@ -1,4 +1,4 @@
-"""Runs the commands: flags, one-line errors, exit statuses.
+"""Runs the commands: flags, streams, one-line errors, exit statuses.
 
 absl alone reports an unknown config key with a traceback and status 1, and a
 missing config file only when its first value is used. Here every mistake of the
@@ -8,10 +8,12 @@ Each command has its own flags (an `absl.flags.FlagValues`), so that several
 commands can run in one process.
 """
 
+import contextlib
 import importlib.util
 import os
 from pathlib import Path
 import re
+import select
 import signal
 import sys
 
@@ -22,7 +24,6 @@ from ml_collections import ConfigDict
 
 from locost_jax.command_line import config_files
 from locost_jax.command_line import help_pages
-from locost_jax.command_line import standard_streams
 from locost_jax.config import schema
 from locost_jax.errors import FULL
 from locost_jax.errors import InputError
@@ -30,8 +31,6 @@ from locost_jax.errors import Stopped
 from locost_jax.errors import suggest
 from locost_jax.errors import visible
 
-# The environment variable behind --program_cache.
-PROGRAM_CACHE = 'LOCOST_JAX_CACHE'
 # The config of --help=config without --config.
 DEFAULT_CONFIG = 'configs/default.py'
 _HELP = re.compile(r'-h|--?help(full|short)?|--help=.*')
@@ -42,8 +41,7 @@ def run(main, define_flags, doc, argv=None):
 
   Args:
     main: (values, arguments) -> exit status or None. values: the parsed flags;
-      arguments: the other words of the command line. An InputError becomes a
-      line on stderr and status 2.
+      arguments: the other words of the command line.
     define_flags: (values, argv) -> None; defines the flags in `values`.
     doc: the command's docstring, for --help.
     argv: the command line, beginning with the program's name; None: sys.argv.
@@ -70,8 +68,8 @@ def run(main, define_flags, doc, argv=None):
 
   if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # locost_jax/__init__
     signal.signal(signal.SIGINT, signal.default_int_handler)
-  standard_streams.open_closed()
-  with standard_streams.end_with_the_reader():
+  open_closed_streams()
+  with end_with_the_reader():
     app.run(run_main, argv=argv, flags_parser=parse)
 
 
@@ -88,49 +86,87 @@ def _help(word, doc, values, define_flags, argv):
         f'{word}: expected --help, --help=config or --help=config.SECTION'
     )
   path = find_value(config_files.resolve(argv), 'config')
-  path = path or DEFAULT_CONFIG
-  path = config_files.find(path)
+  path = config_files.find(path or DEFAULT_CONFIG)
   return schema.help_page(load_config(path), path, topic[len('config.') :])
 
 
-class one_line_errors:
+def open_closed_streams():
+  """Opens closed streams on the null device, so that no output goes elsewhere.
+
+  A file opened while a stream is closed would get the stream's number, and the
+  stream's output. If stderr is closed, Python prints its output on stdout.
+  `sys.stdout` stays None if it is closed. Characters that a stream's encoding
+  lacks are written as escapes.
+  """
+  for number in range(3):
+    try:
+      os.fstat(number)
+    except OSError:
+      os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+  if sys.stderr is None:
+    sys.stderr = open(os.devnull, 'w', encoding='utf-8')
+  for stream in sys.stdout, sys.stderr:
+    if hasattr(stream, 'reconfigure'):
+      stream.reconfigure(errors='backslashreplace')
+
+
+@contextlib.contextmanager
+def end_with_the_reader():
+  """Ends the program quietly, as SIGPIPE would, when `| head` stops reading."""
+  try:
+    try:
+      yield
+    finally:
+      for stream in sys.stdout, sys.stderr:
+        if stream is not None and not stream.closed:
+          stream.flush()
+  except BrokenPipeError:
+    if not _silence_broken():
+      raise
+    sys.exit(141)
+
+
+def _silence_broken():
+  """Drops the buffers of streams without a reader; returns if there are any."""
+  found = False
+  for stream in sys.stdout, sys.stderr:
+    poll = select.poll()
+    if stream is not None:
+      poll.register(stream.fileno(), 0)  # reports errors even without a mask
+    if any(event & select.POLLERR for _, event in poll.poll(0)):
+      found = True
+      os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+  return found
+
+
+@contextlib.contextmanager
+def one_line_errors():
   """A context in which an InputError ends the program: one line, status 2.
 
   A full disk does the same; `Stopped` has its own status.
   """
-
-  def __enter__(self):
-    pass
-
-  def __exit__(self, kind, error, traceback):
-    if kind is None:
-      return
-    if issubclass(kind, InputError):
-      _print_error('error: ' + ' '.join(str(error).split()))
-      sys.exit(2)
-    if issubclass(kind, Stopped):
-      _print_error(error)
-      sys.exit(error.status)
-    if issubclass(kind, OSError) and error.errno in FULL:
-      where = f'{error.filename}: ' if error.filename else ''
-      _print_error(f'error: {where}{error.strerror}')
-      sys.exit(2)
-    if issubclass(kind, KeyboardInterrupt):
-      print('\ninterrupted', file=sys.stderr)
-      sys.exit(130)
-
-
-def _print_error(text):
-  print(visible(text), file=sys.stderr)
+  try:
+    yield
+  except InputError as error:
+    line, status = 'error: ' + ' '.join(str(error).split()), 2
+  except Stopped as error:
+    line, status = error, error.status
+  except OSError as error:
+    if error.errno not in FULL:
+      raise
+    where = f'{error.filename}: ' if error.filename else ''
+    line, status = f'error: {where}{error.strerror}', 2
+  except KeyboardInterrupt:
+    print('\ninterrupted', file=sys.stderr)
+    sys.exit(130)
+  else:
+    return
+  print(visible(line), file=sys.stderr)
+  sys.exit(status)
 
 
 def parse_flags(values, argv):
-  """Parses argv into `values` and returns the words that are not flags.
-
-  Raises:
-    InputError: an unknown flag, or a value that is missing, of the wrong type
-      or out of range.
-  """
+  """Parses argv into `values` and returns the words that are not flags."""
   _check_has_value(values, argv)
   try:
     arguments = values(argv)[1:]
@@ -204,11 +240,7 @@ def define_config(values, argv, default=None, renamed=(), run=None):
   Args:
     default: the FILE if none is given; None: no default.
     renamed: {old key: new key}; the error for an old key names the new one.
-    run: (config, its path) of an existing run, used instead of a FILE; None:
-      none.
-
-  Raises:
-    InputError: the file does not exist or fails, or a key is unknown.
+    run: (config, its path) of an existing run, used instead of a FILE.
   """
   if run is not None:
     _check_keys(*run, argv, renamed)
@@ -264,11 +296,7 @@ def find_value(argv, name):
 
 
 def define_format(values, text):
-  """Defines --format=text or json.
-
-  Args:
-    text: the flag's text in --help.
-  """
+  """Defines --format=text or json."""
   flags.DEFINE_enum(
       'format', 'text', ['text', 'json'], text, flag_values=values
   )
@@ -286,7 +314,7 @@ def define_allow_download(values, flag):
 
 
 def define_program_cache(values):
-  """Defines --program_cache, for `compiled_programs.keep`."""
+  """Defines --program_cache, for `speed.keep_programs`."""
   flags.DEFINE_string(
       'program_cache',
       None,
@@ -319,10 +347,6 @@ def get_config(values):
 
   Returns:
     (ConfigDict, {'train.steps': 100, ...}).
-
-  Raises:
-    InputError: --config is missing, the config lacks a section, or a value is
-      out of range.
   """
   if values.config is None:
     raise InputError(
@@ -344,13 +368,9 @@ def get_config(values):
 
 
 def load_config(path):
-  """Runs a config file's get_config().
+  """Runs get_config() of FILE, or get_config(WORD) of FILE:WORD.
 
-  Args:
-    path: FILE, or FILE:WORD for get_config(WORD).
-
-  Raises:
-    InputError: the file does not exist, or fails; the message names the line.
+  An InputError says that the file does not exist, or which line failed.
   """
   path, _, word = path.partition(':')
   if not os.path.isfile(path):

@@ -13,96 +13,35 @@ from ml_collections import config_flags
 from ml_collections import ConfigDict
 
 # Heading -> flags, in the order of the page. Each flag has one heading.
-GROUPS = {
+_GROUPS = {
     'Input': (
-        'config',
-        'checkpoint',
-        'source',
-        'task',
-        'raw',
-        'predictions',
-        'compare',
-        'split',
-        'documents',
-        'query',
-        'query_field',
-        'ask_anyway',
-        'input_field',
-        'reference_field',
-        'max_input_length',
-        'max_document_bytes',
-        'allow_download',
-        'keys',
-        'channel',
-        'length',
-        'lengths',
-        'tokens',
+        'config checkpoint source task raw predictions compare split '
+        'documents query query_field ask_anyway input_field reference_field '
+        'max_input_length max_document_bytes allow_download keys channel '
+        'length lengths tokens'
     ),
-    'Output': (
-        'workdir',
-        'target',
-        'output',
-        'report',
-        'format',
-        'overwrite',
-        'max_shard_size',
-    ),
+    'Output': 'workdir target output report format overwrite max_shard_size',
     'Instead of training': (
-        'evaluate',
-        'dry_run',
-        'topology',
-        'preflight',
-        'expect_hosts',
-        'expect_devices',
+        'evaluate dry_run topology preflight expect_hosts expect_devices'
     ),
     'Writing summaries': (
-        'max_length',
-        'min_length',
-        'num_beams',
-        'length_penalty',
-        'length_penalty_form',
-        'early_stopping',
-        'no_repeat_ngram_size',
-        'encoder_no_repeat_ngram_size',
-        'repetition_penalty',
-        'method',
-        'temperature',
-        'top_k',
-        'top_p',
+        'max_length min_length num_beams length_penalty length_penalty_form '
+        'early_stopping no_repeat_ngram_size encoder_no_repeat_ngram_size '
+        'repetition_penalty method temperature top_k top_p'
     ),
     'Pages and parts of a document': (
-        'pages',
-        'num_pages',
-        'page_length',
-        'document_length',
-        'empty_page',
-        'parts',
-        'part_length',
-        'summary_length',
+        'pages num_pages page_length document_length empty_page parts '
+        'part_length summary_length'
     ),
-    'Scores': ('protocol', 'metrics', 'by_length', 'verify'),
-    'Random numbers': ('seed',),
-    'Metrics that use a model': (
-        'model',
-        'baseline',
-        'layer',
-        'idf',
-    ),
-    'Measuring': (
-        'against',
-        'repeats',
-        'seconds',
-    ),
-    'Speed and memory': (
-        'dtype',
-        'batch_size',
-        'memory_limit',
-        'processes',
-        'program_cache',
-    ),
-    'Logs': ('profile', 'wandb', 'peak_tflops'),
-    'Several hosts': ('coordinator', 'hosts', 'host'),
+    'Scores': 'protocol metrics by_length verify',
+    'Random numbers': 'seed',
+    'Metrics that use a model': 'model layer',
+    'Measuring': 'against repeats seconds',
+    'Speed and memory': 'dtype batch_size memory_limit processes program_cache',
+    'Logs': 'profile wandb peak_tflops',
+    'Several hosts': 'coordinator hosts host',
 }
+GROUPS = {heading: names.split() for heading, names in _GROUPS.items()}
 _COLUMN = 26  # where the texts begin
 # absl appends this to the text of a flag that may be repeated.
 _REPEAT = re.compile(r';\s+repeat this option to specify a list of values$')
@@ -112,12 +51,7 @@ _CONFIG = """Config keys:
 
 
 def make(doc, values):
-  """Returns the page of a command.
-
-  Args:
-    doc: the command's docstring.
-    values: its `absl.flags.FlagValues`.
-  """
+  """Returns the page of a command: its docstring and its FlagValues."""
   width = min(shutil.get_terminal_size().columns, 100)
   lines = [doc.strip()]
   known = {name for group in GROUPS.values() for name in group}

@@ -21,7 +21,7 @@ class Line:
     """Draws nothing yet.
 
     Args:
-      stream: where to write; None: stderr.
+      stream: None: stderr.
       seconds: time between lines if the stream is not a terminal.
       at_once: print the first line without waiting.
     """
@@ -37,7 +37,7 @@ class Line:
     """Writes the line, unless the last one was written a moment ago.
 
     Args:
-      parts: list of texts, shown side by side.
+      parts: texts, shown side by side.
       fraction: the share of the work that is done; None: no bar.
       at: index of the part before which the bar is drawn, on a terminal that is
         wide enough.
@@ -100,7 +100,7 @@ class Progress:
     self._line, self._clock = Line(stream, seconds, clock), clock
     self.note, self.wipe = self._line.note, self._line.wipe
     self._stage, self._head, self._done = '', '', 0
-    self._seconds_of_all, self._noted = None, set()
+    self._noted = set()
     # (time, done) of the last calls only, because the first layer also compiles.
     self._window = collections.deque(maxlen=8)
 
@@ -110,22 +110,14 @@ class Progress:
       self._noted.add(key)
       self.note(text)
 
-  def head(self, text, seconds_of_all=None):
-    """Sets the text before the stage, and how the time left is estimated.
-
-    Args:
-      seconds_of_all: () -> seconds that all documents still take, or None;
-        shown instead of the time that the stage still takes.
-    """
-    self._head, self._seconds_of_all = text, seconds_of_all
+  def head(self, text):
+    """Sets the text before the stage."""
+    self._head = text
 
   def show(self, stage, done, total):
     """Shows 'a.txt  encoding  ━━╌╌╌╌╌  4/12  1:02 left'.
 
-    Args:
-      stage: for example 'encoding'; a new stage restarts the timing.
-      done: number of parts that are done.
-      total: largest number of parts.
+    A new stage restarts the timing.
     """
     if stage != self._stage or done < self._done:
       self._window.clear()
@@ -134,11 +126,7 @@ class Progress:
     front = [self._head, stage] if self._head else [stage]
     (start, done_before), (now, _) = self._window[0], self._window[-1]
     parts = front + [f'{done}/{total}']
-    if self._seconds_of_all:
-      left = self._seconds_of_all()
-      if left is not None:
-        parts.append(f'all in {duration(left)}')
-    elif done_before < done < total:
+    if done_before < done < total:
       left = (total - done) * (now - start) / (done - done_before)
       parts.append(f'{duration(left)} left')
     self._line.show(parts, done / max(total, 1), len(front))

@@ -365,7 +365,7 @@ _FLAGS = {
     ),
     kinds.TEXTS: 'against keys lengths query cache.split',
     _PATH: (
-        'baseline compare output predictions program_cache raw report target '
+        'compare output predictions program_cache raw report target '
         'workdir score.documents'
     ),
     _MODEL: 'checkpoint source',

@@ -1,29 +1,61 @@
-"""Documents that are zip archives."""
+"""Documents that are zip archives of XML: EPUB and Word.
+
+They are untrusted: only the files that are read are unpacked, up to a size
+limit of all of them together.
+"""
 
 import contextlib
 import io
 import zipfile
 
+from locost_jax.documents import markup
 from locost_jax.errors import InputError
 
 
+class Archive:
+  """A zip archive that is open for reading.
+
+  Attributes:
+    where: its name in error messages.
+  """
+
+  def __init__(self, file, where, max_bytes):
+    self.where, self._file, self._max_bytes = where, file, max_bytes
+    self._unpacked = 0
+
+  def __contains__(self, name):
+    return name in self._file.NameToInfo
+
+  def is_locked(self, name):
+    """Whether a file has a password."""
+    return name in self and bool(self._file.getinfo(name).flag_bits & 1)
+
+  def read(self, name):
+    """Returns the bytes of a file; an InputError if they are too many."""
+    # zipfile never unpacks more than `file_size` bytes.
+    self._unpacked += self._file.getinfo(name).file_size
+    markup.check_size(f'{self.where}, {name}', self._unpacked, self._max_bytes)
+    return self._file.read(name)
+
+
 @contextlib.contextmanager
-def open_archive(data, where, kind):
+def open_archive(data, where, kind, max_bytes=None):
   """Opens an archive; whatever fails while it is read becomes one clear line.
 
   Args:
     where: name of the file, for error messages.
     kind: what it should be, such as 'EPUB'.
+    max_bytes: limit of the unpacked size of what is read; None: no limit.
 
   Yields:
-    zipfile.ZipFile.
+    Archive.
 
   Raises:
     InputError: the archive, or the XML in it, is broken.
   """
   try:
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-      yield archive
+    with zipfile.ZipFile(io.BytesIO(data)) as file:
+      yield Archive(file, where, max_bytes)
   except (InputError, MemoryError):
     raise
   except Exception as error:  # of zipfile, a decompressor, or the XML parser

@@ -4,36 +4,28 @@ Headings are places. A list item is a line that begins with '- '. A table row is
 a line with ' | ' between its cells. A note follows the paragraph that refers to
 it. Deleted text, comments, headers and footers are left out.
 
-Documents are untrusted: only files with text are unpacked, up to a size limit,
-and XML entities are not expanded. Uses only the standard library.
+Uses only the standard library; XML entities are not expanded.
 """
 
 import posixpath
 from typing import NamedTuple
-from xml.parsers import expat
+from xml.etree import ElementTree
 
 from locost_jax.documents import archive
-from locost_jax.documents import markup
 from locost_jax.documents import places
-from locost_jax.documents.places import Placed
 from locost_jax.errors import InputError
 
-_ELEMENTS = frozenset(
-    {
-        'http://schemas.openxmlformats.org/wordprocessingml/2006/main',
-        'http://purl.oclc.org/ooxml/wordprocessingml/main',  # ISO 29500 Strict
-    }
+_ELEMENTS = (
+    'http://schemas.openxmlformats.org/wordprocessingml/2006/main',
+    'http://purl.oclc.org/ooxml/wordprocessingml/main',  # ISO 29500 Strict
 )
-_MATH = frozenset(
-    {
-        'http://schemas.openxmlformats.org/officeDocument/2006/math',
-        'http://purl.oclc.org/ooxml/officeDocument/math',
-    }
+_MATH = (
+    'http://schemas.openxmlformats.org/officeDocument/2006/math',
+    'http://purl.oclc.org/ooxml/officeDocument/math',
 )
 # Deleted or moved text; a Fallback repeats content for older programs.
 _SKIPPED = frozenset('del moveFrom Fallback pPrChange'.split())
 _CHARACTERS = {'tab': ' ', 'br': '\n', 'cr': '\n', 'noBreakHyphen': '-'}
-_PIECE = 2**16  # bytes parsed at a time
 _DEPTH = 64  # of nested tables; each level copies its text
 
 
@@ -45,15 +37,12 @@ class _Block(NamedTuple):
 
 
 def read(data, where, max_bytes=None):
-  """Returns the text of a .docx with its headings as places.
+  """Returns the text of a .docx with its headings as places: a Placed.
 
   Args:
     where: name of the file, for error messages.
     max_bytes: limit of the unpacked size of its files with text; None: no
       limit.
-
-  Returns:
-    Placed.
 
   Raises:
     InputError: a broken, encrypted or too large file.
@@ -63,94 +52,68 @@ def read(data, where, max_bytes=None):
         f'{where}: is encrypted or in an older Word format; expected a .docx '
         'without a password'
     )
-  with archive.open_archive(data, where, 'Word document') as file:
-    return _join(_Archive(file, where, max_bytes).blocks())
+  with archive.open_archive(data, where, 'Word document', max_bytes) as file:
+    return _join(_blocks(file))
 
 
-class _Archive:
-  """Parses the files of a .docx."""
+def _blocks(file):
+  """Returns the list of _Block of the body."""
+  main = _related(file, '').get('officeDocument', 'word/document.xml')
+  related, styles, notes = _related(file, main), _Styles(), {}
+  if related.get('styles') in file:
+    _parse(file, related['styles'], styles)
+  for kind in ('footnote', 'endnote'):
+    if related.get(f'{kind}s') in file:
+      found = _Body(styles.kinds(), {})
+      _parse(file, related[f'{kind}s'], found)
+      notes |= {(kind, i): text for i, text in found.notes.items()}
+  body = _Body(styles.kinds(), notes)
+  _parse(file, main, body)
+  return body.blocks
 
-  def __init__(self, archive, where, max_bytes):
-    self._archive, self._where, self._max_bytes = archive, where, max_bytes
-    self._unpacked = 0
 
-  def blocks(self):
-    """Returns the list of _Block of the body."""
-    main = self._related('').get('officeDocument', 'word/document.xml')
-    related = self._related(main)
-    styles = _Styles()
-    if related.get('styles') in self._archive.NameToInfo:
-      self._parse(related['styles'], styles)
-    notes = {}
-    for kind in ('footnote', 'endnote'):
-      if related.get(f'{kind}s') in self._archive.NameToInfo:
-        found = _Body(styles.kinds(), {})
-        self._parse(related[f'{kind}s'], found)
-        notes |= {(kind, i): text for i, text in found.notes.items()}
-    body = _Body(styles.kinds(), notes)
-    self._parse(main, body)
-    return body.blocks
+def _related(file, name):
+  """Returns {kind: name} of the files that a file's .rels file lists."""
+  folder, base = posixpath.split(name)
+  relations = posixpath.join(folder, '_rels', f'{base}.rels')
+  if relations not in file:
+    return {}
+  found = _Relations()
+  _parse(file, relations, found)
+  return {
+      kind: posixpath.normpath(posixpath.join('/', folder, target))[1:]
+      for kind, target in found.targets.items()
+  }
 
-  def _related(self, name):
-    """Returns {kind: name} of the files that a file's .rels file lists."""
-    folder, file = posixpath.split(name)
-    relations = posixpath.join(folder, '_rels', f'{file}.rels')
-    if relations not in self._archive.NameToInfo:
-      return {}
-    found = _Relations()
-    self._parse(relations, found)
-    return {
-        kind: posixpath.normpath(posixpath.join('/', folder, target))[1:]
-        for kind, target in found.targets.items()
-    }
 
-  def _parse(self, name, handler):
-    """Passes the elements of a file to handler.start, .end and .characters."""
-    # zipfile never unpacks more than `file_size` bytes.
-    self._unpacked += self._archive.getinfo(name).file_size
-    markup.check_size(f'{self._where}, {name}', self._unpacked, self._max_bytes)
-    parser = expat.ParserCreate(namespace_separator=' ')
-    parser.buffer_text = True
-    parser.StartDoctypeDeclHandler = self._refuse
-    parser.StartElementHandler = handler.start
-    parser.EndElementHandler = handler.end
-    parser.CharacterDataHandler = handler.characters
-    with self._archive.open(name) as file:
-      while piece := file.read(_PIECE):
-        parser.Parse(piece)
-    parser.Parse(b'', True)
+def _parse(file, name, target):
+  """Passes the elements of a file to target.start, .end and .data."""
+  parser = ElementTree.XMLParser(target=target)
+  parser.feed(file.read(name))
+  parser.close()
 
-  def _refuse(self, *unused):
+
+class _Target:
+  """Reads the elements of a file; names are '{namespace}tag'."""
+
+  def doctype(self, *unused):
     raise ValueError('its XML declares a document type, which Word never does')
 
 
-class _Handler:
-  """Reads the elements of a file; names are 'namespace tag'."""
-
-  def start(self, name, attributes):
-    pass
-
-  def end(self, name):
-    pass
-
-  def characters(self, data):
-    pass
-
-
-class _Relations(_Handler):
+class _Relations(_Target):
   """Collects the targets of a .rels file by their kinds."""
 
   def __init__(self):
     self.targets = {}  # the last part of the type -> path
 
   def start(self, name, attributes):
-    if name.endswith(' Relationship') and 'Target' in attributes:
+    if name.endswith('}Relationship') and 'Target' in attributes:
       kind = attributes.get('Type', '').rpartition('/')[2]
       if attributes.get('TargetMode') != 'External':
         self.targets.setdefault(kind, attributes['Target'])
 
 
-class _Styles(_Handler):
+class _Styles(_Target):
   """Collects the paragraph styles that are headings or list items."""
 
   def __init__(self):
@@ -184,15 +147,8 @@ class _Paragraph:
   def __init__(self):
     self.pieces, self.kind = [], ''
 
-  def block(self):
-    """Returns its _Block."""
-    lines = (
-        ' '.join(line.split()) for line in ''.join(self.pieces).split('\n')
-    )
-    return _Block('\n'.join(filter(None, lines)), self.kind)
 
-
-class _Body(_Handler):
+class _Body(_Target):
   """Collects the blocks of a body, or of each note.
 
   Attributes:
@@ -251,7 +207,7 @@ class _Body(_Handler):
         self._pending.append(f'[{self._cited[key]}] {self._known[key]}')
       self._paragraphs[-1].pieces.append(f'[{self._cited[key]}]')
 
-  def characters(self, data):
+  def data(self, data):
     if self._is_text and not self._skipped:
       self._paragraphs[-1].pieces.append(data.replace('\n', ' '))
 
@@ -261,7 +217,10 @@ class _Body(_Handler):
     if self._skipped:
       self._skipped -= 1
     elif tag == 'p' and self._paragraphs:
-      self._close(self._paragraphs.pop().block())
+      paragraph = self._paragraphs.pop()
+      lines = ''.join(paragraph.pieces).split('\n')
+      lines = filter(None, (' '.join(line.split()) for line in lines))
+      self._close(_Block('\n'.join(lines), paragraph.kind))
     elif tag == 'tc' and self._tables and self._tables[-1][1]:
       cell = ' '.join(' '.join(block.text.split()) for block in self.blocks)
       self._tables[-1][1][-1].append(cell)
@@ -284,7 +243,7 @@ class _Body(_Handler):
 
 def _tag(name):
   """Returns the tag of a Word element or of math text ('t'), else ''."""
-  space, _, tag = name.rpartition(' ')
+  space, _, tag = name[1:].rpartition('}')
   if space in _ELEMENTS or tag == 'Fallback':
     return tag
   return 't' if tag == 't' and space in _MATH else ''
@@ -292,14 +251,8 @@ def _tag(name):
 
 def _value(attributes, name):
   """Returns an attribute by its local name, in any namespace, or ''."""
-  return next(
-      (
-          value
-          for key, value in attributes.items()
-          if key.rpartition(' ')[2] == name
-      ),
-      '',
-  )
+  local = {key.rpartition('}')[2]: attributes[key] for key in attributes}
+  return local.get(name, '')
 
 
 def _kind(tag, value):
@@ -319,8 +272,8 @@ def _join(blocks):
       pieces.append('\n' if is_list else '\n\n')
       at += len(pieces[-1])
     if block.kind == 'heading':
-      headings.append(places.of_heading(at, block.text))
+      headings.append((at, block.text))
     pieces.append(text)
     at += len(text)
     before = block.kind or 'text'
-  return Placed(''.join(pieces), tuple(headings))
+  return places.with_headings(''.join(pieces), headings)

@@ -16,15 +16,17 @@ from locost_jax.errors import InputError
 # Elements without text to read. <title> repeats the heading; <svg> contains the
 # labels of a drawing.
 _DROPPED = frozenset('script style nav svg template title'.split())
-# Elements with a blank line before and after.
-_BLOCKS = frozenset(
+# Elements with a blank line before and after, and on a line of their own.
+_BLOCKS = (
     'address article aside blockquote body center dd details dialog div dl dt '
     'fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr '
-    'html main ol p pre section summary table tbody tfoot thead ul'.split()
+    'html main ol p pre section summary table tbody tfoot thead ul'
 )
-# Elements on a line of their own.
-_LINES = frozenset('li option tr'.split())
-_CELLS = frozenset('td th'.split())
+_BREAKS = {
+    **dict.fromkeys(_BLOCKS.split(), '\0'),
+    **dict.fromkeys(('li', 'option', 'tr'), '\1'),
+    **dict.fromkeys(('td', 'th'), ' '),
+}
 _HEADINGS = frozenset('h1 h2 h3 h4 h5 h6'.split())
 _ENCODING = re.compile(
     rb'<meta[^>]{0,200}?charset\s*=\s*["\']?\s*([\w.:-]+)'
@@ -97,13 +99,11 @@ def decode(data, where, encoding='utf-8'):
       data, encoding = data[len(mark) :], name
       break
   if b'\0' in data and not encoding.startswith(('utf-16', 'utf-32')):
-    kind = (
-        'a PDF (its name must end in .pdf)'
-        if (data.startswith(b'%PDF'))
-        else 'a zip archive'
-        if (data.startswith(b'PK\3\4'))
-        else 'binary data'
-    )
+    kind = 'binary data'
+    if data.startswith(b'%PDF'):
+      kind = 'a PDF (its name must end in .pdf)'
+    elif data.startswith(b'PK\3\4'):
+      kind = 'a zip archive'
     raise InputError(
         f'{where}: is {kind}, expected text (byte {data.index(0)} is zero)'
     )
@@ -123,7 +123,12 @@ def decode(data, where, encoding='utf-8'):
 
 
 def html_text(data, where, undeclared='cp1252'):
-  """Returns the text of an HTML or XHTML page.
+  """Returns the text of an HTML or XHTML page; arguments as `html_headings`."""
+  return html_headings(data, where, undeclared)[0]
+
+
+def html_headings(data, where, undeclared='cp1252'):
+  """Returns the text of an HTML or XHTML page and its headings.
 
   Args:
     data: its bytes. A byte order mark, <meta> or the XML declaration gives the
@@ -132,28 +137,18 @@ def html_text(data, where, undeclared='cp1252'):
     undeclared: the encoding of a page that declares none and is not UTF-8.
 
   Returns:
-    str; blank lines between paragraphs, none at the ends.
+    (str, [(start, heading), ...]): blank lines between paragraphs, none at the
+    ends; start is the index of a character.
 
   Raises:
     InputError: as `decode`, or an encoding that browsers do not know.
   """
-  page = Page()
-  page.feed(source_text(data, where, undeclared))
-  return page.text()
+  page = _Page()
+  page.feed(_source_text(data, where, undeclared))
+  return _take_marks(page.text())
 
 
-def html_headings(data, where, undeclared='cp1252'):
-  """Returns the text of a page and its headings; arguments as in `html_text`.
-
-  Returns:
-    (text, [(start, heading), ...]); start is the index of a character.
-  """
-  page = Page(marks_headings=True)
-  page.feed(source_text(data, where, undeclared))
-  return take_marks(page.text())
-
-
-def take_marks(text):
+def _take_marks(text):
   """Removes the \\4 marks of headings; returns as `html_headings`."""
   first, *rest = text.split('\4')
   parts, headings, at = [first], [], len(first)
@@ -166,8 +161,8 @@ def take_marks(text):
   return ''.join(parts), headings
 
 
-def source_text(data, where, undeclared):
-  """Returns the source of a page as str; arguments as in `html_text`."""
+def _source_text(data, where, undeclared):
+  """Returns the source of a page as str."""
   found = _ENCODING.search(data[:2048])
   if found:
     declared = _declared((found[1] or found[2]).decode(), where)
@@ -217,16 +212,15 @@ _RAW = {
 _LONG_NUMBER = re.compile('&#[xX]?[0-9a-fA-F]{100,}+;?')
 
 
-class Page:
+class _Page:
   """Collects the text of a page.
 
   While reading, \\0 marks the end of a paragraph, \\1 the end of a line, \\2
   and \\3 preserved newlines and spaces, and \\4 the beginning of a heading.
   """
 
-  def __init__(self, marks_headings=False):
+  def __init__(self):
     self._parts, self._dropped, self._verbatim = [], [], 0
-    self._headings = _HEADINGS if marks_headings else ()
 
   def feed(self, text):
     """Reads the whole page."""
@@ -251,7 +245,7 @@ class Page:
     if tag in _DROPPED and tag not in self._dropped:
       self._dropped.append(tag)
     self._break(tag)
-    if tag in self._headings and not self._dropped:
+    if tag in _HEADINGS and not self._dropped:
       self._parts.append('\4')
     if tag == 'br':  # two in a row end a paragraph
       self._parts.append('\2')
@@ -273,15 +267,7 @@ class Page:
       )
 
   def _break(self, tag):
-    self._parts.append(
-        '\0'
-        if tag in _BLOCKS
-        else '\1'
-        if tag in _LINES
-        else ' '
-        if tag in _CELLS
-        else ''
-    )
+    self._parts.append(_BREAKS.get(tag, ''))
 
   def text(self):
     """Returns the text so far, with marks replaced by line breaks."""

@@ -13,6 +13,7 @@ import collections
 import importlib.util
 import json
 import re
+import resource
 import subprocess
 import sys
 
@@ -21,7 +22,10 @@ from locost_jax.documents.places import Place
 from locost_jax.documents.places import Placed
 from locost_jax.errors import InputError
 
-_COMMAND = (sys.executable, '-m', 'locost_jax.documents.pdf_process')
+# PDFium is native code, and PDFs are untrusted: a crash ends only the process
+# that reads one, not the one that summarises.
+_COMMAND = (sys.executable, '-m', 'locost_jax.documents.pdf')
+_MEMORY = 2 << 30  # bytes of address space of the process
 _SECONDS = 600  # time limit of the process
 _EDGE = 2  # lines at the top and at the bottom of a page that may be heads
 # A line is a head if it recurs on at least _RECURS pages, two of them at most
@@ -32,6 +36,8 @@ _NEAR = 4
 _SHORT = 0.8
 _ENDS = re.compile(r'[.!?:;]["\'”’)\]]*\Z')
 _STARTS = re.compile(r'["“‘(\[]?[A-Z0-9•\-–—*§]')
+# PDFium's mark for a hyphen at the end of a line, where it drops the newline.
+_CUT = re.compile('[\ufffe\x02](?:\r?\n)?')
 _HYPHEN = re.compile(r'(\w+)[-\u00ad\u2010]\Z')
 # The dot leaders of a table of contents.
 _LEADERS = re.compile(r' ?(?:\. ?){5,}')
@@ -39,14 +45,11 @@ _ROMAN = re.compile(r'[ivxlcdm]+', re.IGNORECASE)
 
 
 def read(data, where, max_bytes=None):
-  """Returns the text of a PDF with its pages as places.
+  """Returns the text of a PDF with its pages as places: a Placed.
 
   Args:
     where: name of the file, for error messages.
     max_bytes: limit of its text; None: no limit.
-
-  Returns:
-    Placed; 'page 1' is the first page of the file.
 
   Raises:
     InputError: pypdfium2 is missing; or the file is broken or encrypted, or has
@@ -61,12 +64,36 @@ def read(data, where, max_bytes=None):
         f'{where}: none of its {len(lines):,} pages has text, as in a scan; '
         'expected a PDF with text (ocrmypdf can add it)'
     )
-  notes = (
-      (f'{where}: {empty:,} of {len(lines):,} pages have no text',)
-      if empty
-      else ()
-  )
-  return _join(_without_heads(lines))._replace(notes=notes)
+  found = _join(_without_heads(lines))
+  note = f'{where}: {empty:,} of {len(lines):,} pages have no text'
+  return found._replace(notes=(note,)) if empty else found
+
+
+def _load_lines(data, max_size):
+  """Reads a PDF in the process that does only this.
+
+  Returns:
+    {'pages': [[line, ...], ...]}; {'error': 'encrypted' or a reason}; or
+    {'too_large': characters read so far} above max_size (0: no limit).
+  """
+  import pypdfium2
+
+  try:
+    document = pypdfium2.PdfDocument(data)
+  except pypdfium2.PdfiumError as error:
+    is_password = 'password' in str(error).lower()
+    return {'error': 'encrypted' if is_password else 'PDFium cannot load it'}
+  pages, size = [], 0
+  for page in document:
+    text = page.get_textpage().get_text_bounded()
+    text = _CUT.sub('-\n', text)
+    size += len(text)
+    if max_size and size > max_size:
+      return {'too_large': size}
+    lines = (' '.join(line.split()) for line in text.splitlines())
+    pages.append([line for line in lines if line])
+    page.close()
+  return {'pages': pages}
 
 
 def _read_lines(data, where, max_bytes):
@@ -90,9 +117,8 @@ def _read_lines(data, where, max_bytes):
     ) from None
   if done.returncode:
     last = done.stderr.decode('utf-8', 'replace').strip().splitlines()[-1:]
-    reason = (
-        last[0] if last else f'its reader ended with status {done.returncode}'
-    )
+    reason = f'its reader ended with status {done.returncode}'
+    reason = last[0] if last else reason
     raise InputError(f'{where}: a broken PDF: {reason}')
   found = json.loads(done.stdout)
   if found.get('error') == 'encrypted':
@@ -173,8 +199,6 @@ def _between(before, line, long, known):
   """Returns the separator between two lines; None: remove the hyphen.
 
   Args:
-    before: the first line.
-    line: the next line.
     long: the length of the page's long lines (80th percentile).
     known: Counter of the words of the document.
   """
@@ -196,3 +220,8 @@ def _between(before, line, long, known):
 def _words(line):
   """Returns the words of a line in lower case; 'state-space' is one word."""
   return re.findall(r'\w+(?:-\w+)*', line.lower())
+
+
+if __name__ == '__main__':
+  resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+  json.dump(_load_lines(sys.stdin.buffer.read(), int(sys.argv[1])), sys.stdout)

@@ -9,38 +9,28 @@ _TIME = re.compile(r'\d{2,}:\d\d:\d\d(?:,|\Z)')  # of `documents.subtitles`
 
 
 class Place(NamedTuple):
-  """A place of a document, up to the start of the next one.
+  """A place of a document, up to the start of the next one."""
 
-  Attributes:
-    start: index of its first character in the text.
-    label: its name, such as 'page 214', 'Methods' or '00:41:07, PhD A'.
-  """
-
-  start: int
-  label: str
+  start: int  # index of its first character in the text
+  label: str  # such as 'page 214', 'Methods' or '00:41:07, PhD A'
 
 
 class Placed(NamedTuple):
-  """A text and its places.
-
-  Attributes:
-    text: str.
-    places: tuple of Place, sorted by start.
-    notes: tuple of messages about content that was not read.
-  """
+  """A text and its places."""
 
   text: str
-  places: tuple = ()
-  notes: tuple = ()
+  places: tuple = ()  # of Place, sorted by start
+  notes: tuple = ()  # messages about content that was not read
+
+
+def with_headings(text, headings):
+  """Returns the Placed of a text and its [(start, heading), ...]."""
+  found = [of_heading(*heading) for heading in headings]
+  return Placed(text, tuple(place for place in found if place.label))
 
 
 def of_heading(start, heading):
-  """Returns the Place of a heading; a long one is cut.
-
-  Args:
-    start: index of its first character.
-    heading: its text; Sphinx's mark '¶' at its end is left out.
-  """
+  """Returns the Place of a heading, cut, and without Sphinx's mark '¶'."""
   label = ' '.join(heading.split()).removesuffix('¶').rstrip()
   if len(label) > _MAX_LABEL:
     label = label[: _MAX_LABEL - 1].rstrip() + '…'
@@ -53,11 +43,7 @@ def starts_of_times(places):
 
 
 def label_at(places, offset):
-  """Returns the label of the place that contains a character, or ''.
-
-  Args:
-    offset: index of the character.
-  """
+  """Returns the label of the place that contains a character, or ''."""
   i = bisect.bisect_right(places, offset, key=lambda place: place.start)
   return places[i - 1].label if i else ''
 

@@ -27,14 +27,11 @@ _ENDS = re.compile(r'[.!?…]["\'”’)\]]*\Z')
 
 
 def read(text, where):
-  """Returns the text of subtitles with their times as places.
+  """Returns the text of subtitles with their times as places: a Placed.
 
   Args:
     text: contents of the file.
-    where: name of the file, for error messages.
-
-  Returns:
-    Placed.
+    where: its name, for error messages.
 
   Raises:
     InputError: a cue without a valid time, or a file without cues.
@@ -43,16 +40,14 @@ def read(text, where):
   before = None  # the previous cue; its speaker is the last known one
   length = 0  # characters of the paragraph
   for start, end, speaker, words in _cues(text, where):
+    between = ' '
     if before is None:
       between = ''
-    elif speaker and speaker != before[2]:
+    elif (speaker and speaker != before[2]) or (
+        (length > _LONG or start - before[1] > _PAUSE)
+        and _ENDS.search(before[3])
+    ):
       between = '\n\n'
-    elif length > _LONG and _ENDS.search(before[3]):
-      between = '\n\n'
-    elif start - before[1] > _PAUSE and _ENDS.search(before[3]):
-      between = '\n\n'
-    else:
-      between = ' '
     named = speaker or (before[2] if before else '')
     if between != ' ' and named:
       words = f'{named}: {words}'

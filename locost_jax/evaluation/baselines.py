@@ -39,11 +39,7 @@ def lead(text, sentences=1):
 
 
 def oracle(document, reference, protocol):
-  """Returns the sentences of a document that fit its reference best, joined.
-
-  Args:
-    protocol: a `protocols.Protocol`, which splits texts into words.
-  """
+  """Returns the sentences of a document that fit its reference best, joined."""
   sentences = text_lib.split_sentences(document)
   words = list(map(protocol.tokenize, sentences))
   chosen = select_sentences(words, protocol.tokenize(reference))
@@ -136,17 +132,14 @@ def best_constant(
   bound exceeds the best score. With long summaries the bound is loose; after
   `most_exact` candidates the search stops and returns the best of these.
 
+  500 references and 10,000 short training summaries take a few seconds.
+
   Args:
-    validation_references: list of strings; 500 of them and 10,000 short
-      training summaries take a few seconds.
     most_exact: most candidates that are scored exactly; 1: the highest bound.
     show: function (pairs done, pairs) that shows progress, or None.
 
   Returns:
     One of `train_references`; the first of equal ones.
-
-  Raises:
-    InputError: one of the lists is empty.
   """
   candidates = list(dict.fromkeys(train_references))
   references = list(validation_references)
@@ -228,16 +221,11 @@ def unigram_loss(train_targets, validation_targets, vocabulary_size):
   p(w) = (count of w + 1) / (tokens + vocabulary size).
 
   Args:
-    train_targets: iterable of integer arrays: ids without padding, with the end
-      mark if the model's loss counts it.
-    validation_targets: the same for the validation targets.
-    vocabulary_size: all ids are below it.
+    train_targets, validation_targets: iterables of integer arrays: ids without
+      padding, with the end mark if the model's loss counts it.
 
   Returns:
     Nats per validation token.
-
-  Raises:
-    InputError: there are no validation tokens.
   """
   counts = np.ones(vocabulary_size)
   for ids in train_targets:
@@ -259,9 +247,6 @@ def exchange_inputs(batches, vocabulary):
   neighbour: batches are sorted by length, and neighbours may be duplicates. A
   document that is alone in its batch gets an input of the previous batch; if
   there is no previous batch, its loss weights become 0.
-
-  Yields:
-    (batch, info), shapes unchanged.
   """
   spare = None
   for batch, info in batches:

@@ -4,6 +4,7 @@ import textwrap
 
 import numpy as np
 
+from locost_jax.command_line import tables
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
 from locost_jax.evaluation.metrics import intervals
@@ -15,7 +16,6 @@ _SHOWN = 160  # characters of a text
 _BEFORE = 3  # words shown before the first difference of two texts
 _TIE = 1e-9  # F1 x 100; larger than rounding errors
 _TITLES = protocols.TITLES | {protocols.GEOMETRIC: 'geomean'}
-_HEAD = 'F1 x 100      A       B   A - B   95% interval   p: {:>4}   {:>4} won-tied-lost'
 _TESTS = dict(p_bootstrap='boot', p_randomisation='swap')
 _FEW = """\
 Go by swap, which is exact: of fewer than 50 documents, boot is too often small.
@@ -26,21 +26,11 @@ alone gives a difference this large. won: documents where A scores higher."""
 
 
 def match(ours, theirs, names):
-  """Puts the pairs of two files in the same order.
+  """Returns the pairs `theirs` in the order of `ours`.
 
   Pairs are matched by id. If no row of either file has an id, they are matched
-  by position, and the references must be equal.
-
-  Args:
-    ours, theirs: lists of `predictions.Pair`.
-    names: of the two files.
-
-  Returns:
-    `theirs` in the order of `ours`.
-
-  Raises:
-    InputError: the files have different documents; the message names the first
-      difference.
+  by position, and the references must be equal. An InputError names the first
+  difference of the files.
   """
   has_ids = [pair.id is not None for pair in (*ours, *theirs)]
   if any(has_ids):
@@ -88,13 +78,7 @@ def _by_id(pairs, name):
 
 
 def warnings(pairs, names, protocol):
-  """Yields warnings about differences that make a comparison doubtful.
-
-  Args:
-    pairs: two lists of n Pairs, of the same documents in the same order.
-    names: of the two files.
-    protocol: the `protocols.Protocol` of both scores.
-  """
+  """Yields warnings about differences that make a comparison doubtful."""
   others = sum(
       sorted(one.references) != sorted(other.references)
       for one, other in zip(*pairs)
@@ -215,14 +199,17 @@ def format_text(result):
       signature.
   """
   first, second = result['predictions']
-  tests = _order(result)
-  head = _HEAD.format(*map(_TESTS.get, tests))
-  lines = [f'A: {visible(first)}', f'B: {visible(second)}', '', head]
-  lines += [
-      _line(title, key, result)
+  # The test to go by comes first.
+  tests = sorted(_TESTS, key=lambda test: test != result['leading_test'])
+  head = ['F1 x 100', 'A', 'B', 'A - B', '95% interval']
+  rows = [[*head, *(f'p: {_TESTS[test]}' for test in tests), 'won-tied-lost']]
+  rows += [
+      _cells(title, key, result, tests)
       for key, title in _TITLES.items()
       if key in result['differences']
   ]
+  lines = [f'A: {visible(first)}', f'B: {visible(second)}', '']
+  lines += tables.align(rows, (0, 7))
   ours, theirs = (scores[protocols.MEAN] for scores in result['scores'])
   if theirs:
     lines.append(f"A's mean is {100 * ours / theirs:.1f}% of B's.")
@@ -235,24 +222,19 @@ def format_text(result):
   return '\n'.join(lines)
 
 
-def _order(result):
-  """Returns the names of both tests, the one to go by first."""
-  return sorted(_TESTS, key=lambda test: test != result['leading_test'])
-
-
-def _line(title, key, result):
-  """Returns the line of one kind of ROUGE."""
+def _cells(title, key, result, tests):
+  """Returns the cells of one kind of ROUGE."""
   found = result['differences'][key]
-  ours, theirs = (scores[key] for scores in result['scores'])
-  first, second = (found[test] for test in _order(result))
-  interval = '{:.2f} to {:.2f}'.format(*found['interval'])
-  line = (
-      f'{title:<8}{ours:7.2f} {theirs:7.2f} {found["difference"]:+7.2f}'
-      f'{interval:>17}{first:8.4f}{second:7.4f}'
-  )
+  cells = [
+      title,
+      *(f'{scores[key]:.2f}' for scores in result['scores']),
+      f'{found["difference"]:+.2f}',
+      '{:.2f} to {:.2f}'.format(*found['interval']),
+      *(f'{found[test]:.4f}' for test in tests),
+  ]
   if 'wins' in found:
-    line += f' {found["wins"]:,}-{found["ties"]:,}-{found["losses"]:,}'
-  return line
+    cells.append(f'{found["wins"]:,}-{found["ties"]:,}-{found["losses"]:,}')
+  return cells
 
 
 def _example_lines(example):

@@ -56,7 +56,7 @@ def most_common(records, count=COMMONEST, protocol=protocols.AUTO):
   Args:
     records: iterable of dicts with targets (ids) and reference (str).
     count: how many words, and how many tokens.
-    protocol: config.eval.protocol, whose words are counted.
+    protocol: config.eval.protocol.
 
   Returns:
     Common; among equally frequent ones, the first to appear.
@@ -76,12 +76,7 @@ def save(common, path):
 
 
 def load(path):
-  """Returns the Common that `save` wrote.
-
-  Raises:
-    FileNotFoundError: there is no such file.
-    InputError: the file has other content.
-  """
+  """Returns the Common that `save` wrote; an InputError for other content."""
   found = untrusted.read_object(path)
   for key, kind in _KINDS.items():
     untrusted.check(path, key, found.get(key), kind)
@@ -91,11 +86,7 @@ def load(path):
 
 
 def content_words(reference, document, common):
-  """Returns the content words of a reference, in order, each once.
-
-  Args:
-    document: str, as the model read it.
-  """
+  """Returns the content words of a reference, in order, each once."""
   tokenize = protocols.find(common.protocol).tokenize
   present = set(tokenize(document)).difference(common.words)
   wanted = dict.fromkeys(tokenize(reference))
@@ -103,25 +94,13 @@ def content_words(reference, document, common):
 
 
 def of_document(tokens, reference, vocabulary, common):
-  """Returns the content words of each reference of a document.
-
-  Args:
-    reference: str, or a list of str that are all correct.
-  """
+  """Returns the content words of each reference of a document."""
   text = input_text(tokens, vocabulary)
   return [content_words(one, text, common) for one in metric.as_list(reference)]
 
 
 def with_weights(batches, common):
-  """Adds the key WEIGHTS to batches that lack it.
-
-  Args:
-    batches: iterator of (batch, info), see `evaluate.evaluate`.
-    common: a Common; None: the batches stay as they are.
-
-  Yields:
-    (batch, info).
-  """
+  """Adds the key WEIGHTS to batches that lack it; not if `common` is None."""
   for batch, info in batches:
     if common is not None and WEIGHTS not in batch:
       batch = batch | {WEIGHTS: weights(batch, common)}
@@ -173,9 +152,7 @@ def recall_of(protocol=protocols.PROTOCOLS['locost']):
 def _recall(protocol, prediction, contents):
   """Returns {'recall': (content words written x 100, content words)}.
 
-  Args:
-    contents: the content words of each reference, a list of lists; the
-      reference with the highest recall counts. Each word counts once.
+  The reference with the highest recall counts, each word once.
   """
   written = set(protocol.tokenize(prediction))
   counts = [

@@ -72,10 +72,7 @@ def evaluate(what, params, batches, task_name, split, predictions_path=None):
     batches: iterator of (batch, info), this host's rows; info has the lists id
       and reference of the real rows, which precede the padding rows. A
       reference is a str, or a list of str that are all correct.
-    task_name: part of the metrics' names.
-    split: also part of the names, unless it is 'validation'.
-    predictions_path: file for the predictions, see `predictions.write`; a write
-      error is reported on stderr. None: no file.
+    predictions_path: of `predictions.try_write`; None: no file.
 
   Returns:
     {'eval/TASK/loss': nats per token, 'eval/TASK/accuracy': 0 to 1,
@@ -168,9 +165,6 @@ def show_progress(progress):
 def group_by_length(rows):
   """Groups rows of predictions by the number of tokens that the model read.
 
-  Args:
-    rows: dicts from `measure`, with tokens_kept > 0.
-
   Returns:
     List of (low, high, rows with low <= tokens_kept <= high), shortest first;
     low is a power of two plus 1, high the next power; no group is empty.
@@ -182,11 +176,7 @@ def group_by_length(rows):
 
 
 def score_by_length(rows, names, protocol=protocols.AUTO):
-  """Scores the groups of `group_by_length`.
-
-  Args:
-    rows: dicts with prediction, reference and tokens_kept.
-    names: config.eval.metrics; only metrics of texts are computed.
+  """Scores the groups of `group_by_length` by the metrics of texts.
 
   Returns:
     List of (low, high, documents, {'rouge1': ..., ...}).
@@ -231,7 +221,9 @@ def _generate(model, params, batch, real, vocabulary, config, mesh):
   inputs = np.array(batch['encoder_input_tokens'])
   # Padding rows would be decoded to max_length, so they copy the first row.
   inputs[real:] = inputs[:1]
-  settings = decode_settings.with_ids(settings_of(config), vocabulary)
+  settings = decode_settings.with_ids(
+      decode_settings.of_run(config), vocabulary
+  )
   if _writes_sentinels(config):
     settings = dataclasses.replace(settings, banned_ids=())
   rows = {'encoder_input_tokens': inputs}

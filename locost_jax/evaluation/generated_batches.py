@@ -23,9 +23,7 @@ class GeneratedBatches:
   """The batches generated so far with one model on one split."""
 
   def __init__(self, path, key):
-    """Reads the stored batches, if they have the same key.
-
-    From a damaged line on, batches are generated again.
+    """Reads the batches stored with this key, up to a damaged line.
 
     Args:
       path: this host's file; its directory is created.

@@ -39,11 +39,7 @@ FEW_DOCUMENTS = 500
 
 
 def choose_best_by(names, documents):
-  """Returns the key of the number that chooses the best checkpoint.
-
-  Raises:
-    InputError: see `check`.
-  """
+  """Returns the key of the number that chooses the best checkpoint."""
   check(names, AUTO)
   preferred = ['loss', 'rouge_mean']
   if documents >= FEW_DOCUMENTS:
@@ -53,14 +49,11 @@ def choose_best_by(names, documents):
 
 
 def select(names, *needs, protocol=protocols.AUTO):
-  """Returns the metrics of these names.
+  """Returns the metrics of these names, or raises an InputError.
 
   Args:
     *needs: some of metric.TEXT, metric.CONTENT and metric.MODEL: only metrics
       that need one of them; no argument: all.
-
-  Raises:
-    InputError: unknown metric.
   """
   words, chosen = protocols.find(protocol, 'config.eval.protocol'), []
   for entry in names:
@@ -126,11 +119,7 @@ def _keys(names):
 
 
 def find(names, known):
-  """Returns {name: Metric} of --metrics.
-
-  Raises:
-    InputError: a name is unknown; the message lists all names.
-  """
+  """Returns {name: Metric} of --metrics, or raises an InputError."""
   for name in names or ['']:
     if name not in known:
       raise InputError(

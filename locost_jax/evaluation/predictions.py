@@ -30,34 +30,24 @@ _READING = (
 
 
 class Pair(NamedTuple):
-  """A prediction and its references, each of which is correct.
-
-  Attributes:
-    prediction: str.
-    references: list of str; [] if the row has none.
-    id: str; None if the row has none.
-    line: line number in the file, from 1.
-    signature: of the scores computed when the file was written, or ''.
-  """
+  """A prediction and its references, each of which is correct."""
 
   prediction: str
   references: list
   id: str | None = None
-  line: int = 0
-  signature: str = ''
+  line: int = 0  # in the file, from 1
+  signature: str = ''  # of scores computed when the file was written
 
 
 def read(path, references=True):
-  """Reads a JSONL file of predictions.
+  """Reads a JSONL file of predictions as a list of Pair.
+
+  Fields of a row: `prediction`, a string; `reference`, a string, or
+  `references`, a list of strings; optional `id`, a string or an integer, and
+  `signature`, a string. Other fields are ignored.
 
   Args:
-    path: the file. Fields of a row: `prediction`, a string; `reference`, a
-      string, or `references`, a list of strings; optional `id`, a string or an
-      integer, and `signature`, a string. Other fields are ignored.
     references: whether every row must have references.
-
-  Returns:
-    List of Pair, in the order of the file.
 
   Raises:
     InputError: the file cannot be read or has no rows, or a row is not UTF-8,

@@ -29,7 +29,7 @@ from locost_jax.hugging_face import export
 from locost_jax.hugging_face import hub
 from locost_jax.hugging_face import weights
 from locost_jax.models import parameters
-from locost_jax.summarizing import pretrained
+from locost_jax.summarizing import summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
@@ -235,7 +235,7 @@ def verify(run, release, dtype='float32'):
     A dict: tokens compared, difference (the largest of two logits), largest
     (logit), same_choice (share of positions with the same likeliest token).
   """
-  ours = pretrained.load(os.fspath(run))
+  ours = summarizer.load(os.fspath(run))
   inputs, targets = _make_tokens(ours.config)
   expected = _transformers_logits(os.fspath(release), inputs, targets)
   found = ours.logits(inputs, targets)

@@ -1,46 +1,38 @@
-"""Finds and reads the documents that a user names.
+"""Finds and reads the documents that a user names, and their questions.
 
 A name is a file, a directory (every readable file in it and below, sorted) or
-'-' for a text on standard input. Kinds by ending:
+'-' for a text on standard input. `documents.readers` has the kinds of files;
+a .jsonl file has a document in each row, and all but .epub, .pdf and .docx may
+be compressed (.gz). A document that cannot be read, for whatever reason, does
+not keep the others from being read. Only regular files are opened, and sizes
+are looked at before memory is taken.
 
-  .txt and anything else       a text, UTF-8 or with a byte order mark
-  .md                          Markdown
-  .html .htm .xhtml            a page
-  .epub                        a book
-  .pdf .docx                   extra `documents`
-  .vtt .srt                    subtitles
-  .jsonl                       a document for each row; a row's sections or
-                               documents are kept for models that read pages
-  .gz behind one of these      the same, compressed (not .epub .pdf .docx)
-
-A document that cannot be read, for whatever reason, does not keep the others
-from being read. Only regular files are opened, and sizes are looked at before
-memory is taken.
+What a model reads is a string, or a dict with `query` (a question, optional)
+and `document`, `sections` (a list of {heading, text}) or `documents` (a list of
+strings). 'discourse' pages are made of sections and 'document' pages of
+documents: the text is then theirs, a blank line between them. If these are
+missing or have no text, `document` is cut as 'spatial' does.
 """
 
+import dataclasses
 import gzip
 import os
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from locost_jax import files
-from locost_jax.data import pages
+from locost_jax.data import pages as pages_lib
 from locost_jax.data import sources
 from locost_jax.devices import memory
-from locost_jax.documents import docx
-from locost_jax.documents import epub
-from locost_jax.documents import markdown
 from locost_jax.documents import markup
-from locost_jax.documents import pdf
-from locost_jax.documents import places
-from locost_jax.documents import subtitles
-from locost_jax.documents.places import Placed
+from locost_jax.documents import readers
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
-from locost_jax.summarizing import texts
 
+LONGEST_PAGE = 1024  # of releases, which do not say
+_BETWEEN = '\n\n'  # the parts of a text
 _ROWS = ('.jsonl', '.jsonl.gz')
-_TEXTS = ('.txt', '.txt.gz')
+READABLE = (*readers.ENDINGS, *_ROWS)
 _NAMED = 4  # files passed over that are named, the others are counted
 # By default a document has at most this many bytes, or this part of the memory
 # that is free: text, marks and tokens take a multiple of the bytes. All of them
@@ -60,6 +52,89 @@ class Fields(NamedTuple):
   query: str = 'query'  # a question about the document
 
 
+@dataclasses.dataclass(frozen=True)
+class Pages:
+  """How documents become pages: keys of config.data, see configs/default.py."""
+
+  pages: str = 'spatial'
+  num_pages: int = 7
+  page_length: int = LONGEST_PAGE
+  empty_page: str = ''
+  document_length: int = 0
+  query_in: str = ''  # 'every' page (''), or the 'first', has the query
+
+
+class Text(NamedTuple):
+  """A document's text, and the parts of it that are pages."""
+
+  text: str
+  parts: Any = None  # texts of sections or documents; None: pages are spatial
+  query: str = ''  # stands in front of the document, or of its pages
+
+
+class Document(NamedTuple):
+  """A text, what to call it and where it came from."""
+
+  id: str
+  text: str
+  source: str  # the file's path as given, '-' for standard input
+  as_read: Any = None  # what a Summarizer reads, see above; None: the text
+  references: tuple = ()  # ((`reference` or `references`, its value),) of a row
+  places: tuple = ()  # of `documents.places`: pages, headings, times
+  queries: tuple = ()  # of its row
+  query: str = ''  # the question that is asked
+
+
+def field_of(pages):
+  """Returns the field whose parts are the pages; None: pages are spatial."""
+  return pages and pages_lib.FIELDS.get(pages.pages)
+
+
+def text_of(document, pages=None):
+  """Returns the Text of a document.
+
+  Args:
+    document: see the top of this module, or a Text.
+
+  Raises:
+    InputError: neither a string nor a dict, or a dict without text or with a
+      field of another form.
+  """
+  if isinstance(document, Text):
+    return document
+  if isinstance(document, str):
+    return Text(document)
+  if not isinstance(document, dict):
+    raise InputError(
+        f'a document is of the type {type(document).__name__}: expected a '
+        'string or a dict'
+    )
+  sources.check_parts('a document', document)
+  text = document.get('document') or ''
+  if not isinstance(text, str):
+    raise InputError(
+        f"a document: field 'document' must be a string, got "
+        f'{type(text).__name__}'
+    )
+  query, of_form = (document.get('query') or '').strip(), field_of(pages)
+  if of_form and pages_lib.has_text(document.get(of_form)):
+    parts = _parts(document, pages.pages)
+    return Text(_BETWEEN.join(parts), tuple(parts), query)
+  if document.get('document') is not None:
+    return Text(document['document'], query=query)
+  for form, field in pages_lib.FIELDS.items():
+    if document.get(field):
+      return Text(_BETWEEN.join(_parts(document, form)), query=query)
+  raise InputError(
+      f'a document has the fields {", ".join(map(repr, document)) or "none"}: '
+      "expected 'document', 'sections' or 'documents'"
+  )
+
+
+def _parts(document, form):
+  return pages_lib.pieces(document, form, len(document[pages_lib.FIELDS[form]]))
+
+
 def read(names, fields=Fields(), report=print, most=None, held=None):
   """Reads all documents.
 
@@ -72,8 +147,8 @@ def read(names, fields=Fields(), report=print, most=None, held=None):
     held: characters of all documents; None: half of the free memory.
 
   Returns:
-    (list of `texts.Document` in the order of their names, number that could not
-    be read).
+    (list of Document in the order of their names, number that could not be
+    read).
   """
   free = memory.free_host_bytes()
   if most is None:
@@ -86,28 +161,29 @@ def read(names, fields=Fields(), report=print, most=None, held=None):
       if isinstance(found, Note):
         report(str(found))
         continue
-      if isinstance(found, texts.Document) and held is not None:
+      is_full = False
+      if isinstance(found, Document) and held is not None:
         held -= len(found.text)
-        if held < 0:
-          found = InputError(
-              f'{found.id}: all documents together take more than memory '
-              'holds; summarise the rest in another call'
-          )
-      if isinstance(found, texts.Document):
+        is_full = held < 0
+      if is_full:
+        found = InputError(
+            f'{found.id}: all documents together take more than memory '
+            'holds; summarise the rest in another call'
+        )
+      if isinstance(found, Document):
         documents.append(found)
         continue
       failures += 1
       report(f'error: {found}')
-      if held is not None and held < 0:
+      if is_full:
         return documents, failures
   return documents, failures
 
 
 def inputs(names):
   """Returns the paths of all files that `read` opens for these names."""
-  return [
-      path for path in _paths(names, lambda _: None) if isinstance(path, str)
-  ]
+  found = _paths(names, lambda _: None)
+  return [path for path in found if isinstance(path, str)]
 
 
 def _paths(names, report):
@@ -186,57 +262,13 @@ def _read_file(path, where, fields, most):
     if not count:
       raise InputError(f'{path}: holds no document')
     return
-  data = _read_bytes(path, where, most)
   kind = os.path.splitext(lower.removesuffix('.gz'))[1]
-  if kind in READERS:
-    found = READERS[kind](data, where, most)
-  else:
-    found = Placed(markup.decode(data, where))
+  reader = readers.READERS.get(kind, readers.read_text)
+  found = reader(_read_bytes(path, where, most), where, most)
   if not found.text.strip():
     raise InputError(f'{where}: an empty document')
   yield from map(Note, found.notes)
-  yield texts.Document(path, found.text, path, places=found.places)
-
-
-def _read_srt(data, where, most):
-  """Reads SubRip, which declares no encoding: UTF-8, or else windows-1252."""
-  del most
-  try:
-    return subtitles.read(markup.decode(data, where), where)
-  except markup.NotDecoded:
-    text = markup.decode(data, where, 'cp1252')
-    note = f'{where}: not UTF-8; read as windows-1252'
-    return subtitles.read(text, where)._replace(notes=(note,))
-
-
-def _placed(text, headings):
-  return Placed(text, tuple(places.of_heading(*one) for one in headings))
-
-
-def _read_html(data, where, most):
-  del most
-  return _placed(*markup.html_headings(data, where))
-
-
-# Ending -> a reader: (bytes, name in errors, most bytes) -> Placed.
-READERS = {
-    '.md': lambda data, where, _: markdown.read(markup.decode(data, where)),
-    **dict.fromkeys(('.html', '.htm', '.xhtml'), _read_html),
-    '.epub': lambda *given: _placed(*epub.read_headings(*given)),
-    '.pdf': pdf.read,
-    '.docx': docx.read,
-    '.vtt': lambda data, where, _: subtitles.read(
-        markup.decode(data, where), where
-    ),
-    '.srt': _read_srt,
-}
-_PACKED = ('.epub', '.pdf', '.docx')  # compressed by themselves
-READABLE = (
-    *_TEXTS,
-    *READERS,
-    *(f'{kind}.gz' for kind in READERS if kind not in _PACKED),
-    *_ROWS,
-)
+  yield Document(path, found.text, path, places=found.places)
 
 
 def _read_row(path, number, line, fields):
@@ -246,12 +278,14 @@ def _read_row(path, number, line, fields):
     row = sources.parse_row(path, number, line, ())
     sources.check_parts(where, {**row, 'query': None})
     parts = {
-        field: row[field] for field in pages.FIELDS.values() if row.get(field)
+        field: row[field]
+        for field in pages_lib.FIELDS.values()
+        if row.get(field)
     }
     if fields.document in row or not parts:
       row = sources.parse_row(path, number, line, (fields.document,))
       parts['document'] = row[fields.document]
-    text = texts.text_of(parts).text
+    text = text_of(parts).text
     references = _references(where, row, fields.reference)
     queries = questions_of(where, row, fields.query)
   except InputError as error:
@@ -259,7 +293,7 @@ def _read_row(path, number, line, fields):
   if not text.strip():
     return InputError(f'{where}: an empty document')
   name = str(row['id']) if 'id' in row else where
-  return texts.Document(
+  return Document(
       name,
       text,
       path,
@@ -270,7 +304,7 @@ def _read_row(path, number, line, fields):
 
 
 def _references(where, row, field):
-  """Returns what a row says is right, see `texts.Document`."""
+  """Returns what a row says is right, see `Document`."""
   if field is None:
     return ()
   found = row.get(field)

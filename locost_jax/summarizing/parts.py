@@ -33,9 +33,10 @@ from locost_jax.data import buckets
 from locost_jax.data import text as text_lib
 from locost_jax.errors import InputError
 from locost_jax.generation import generate
+from locost_jax.summarizing import documents
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import stream as stream_lib
-from locost_jax.summarizing import texts
+from locost_jax.summarizing import token_places
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
 FORMS = JOIN, RANK, HIERARCHICAL = 'join', 'rank', 'hierarchical'
@@ -50,15 +51,11 @@ class Part(NamedTuple):
 
   text: str
   tokens: Any  # ids of the summary, without padding
-  summary: str  # their text without white space around it
+  summary: str
 
 
 def check(parts, summarizer):
-  """Raises an InputError for a model that cannot read such parts.
-
-  Args:
-    parts: `stream.Parts`.
-  """
+  """Raises an InputError for a model that cannot read such `stream.Parts`."""
   if summarizer.pages:
     raise InputError(
         f'--parts={parts.parts}: this model reads pages or chunks by itself; '
@@ -168,15 +165,6 @@ def budget(parts, room, most):
   return max(1, min(most, share))
 
 
-def _later_parts(parts, room, most):
-  """Returns how many parts later levels have if all summaries are longest."""
-  later = 0
-  while parts > 1:
-    parts = -(-parts * budget(parts, room, most) // room)
-    later += parts
-  return later
-
-
 def stream(summarizer, jobs, options, progress):
   """Yields a `stream.Done` for each document.
 
@@ -191,16 +179,19 @@ def stream(summarizer, jobs, options, progress):
   vocabulary = summarizer.vocabulary
   room, count = measures(vocabulary, options.parts.part_length)
   cut = lambda text: split(text, room, count)
-  time_left = stream_lib.TimeLeft(stream_lib.size(jobs))
 
-  def write(job, name, parts, settings, characters):
-    return stream_lib.stream(
-        summarizer,
-        [_job(job, name, i, part) for i, part in enumerate(parts)],
-        dataclasses.replace(options, settings=settings),
-        progress,
-        stream_lib.Share(name, time_left, characters),
-    )
+  def write(job, name, parts, settings):
+    given = dataclasses.replace(options, settings=settings)
+    of_parts = []
+    for i, part in enumerate(parts):
+      document = documents.Document(
+          f'{name}, part {i + 1}',
+          part,
+          job.document.source,
+          documents.Text(part),
+      )
+      of_parts.append(stream_lib.Job(i, document))
+    return stream_lib.stream(summarizer, of_parts, given, progress, name)
 
   for job in jobs:
     ids = vocabulary.encode(job.document.text)
@@ -211,25 +202,15 @@ def stream(summarizer, jobs, options, progress):
       yield join(summarizer, job, options, cut, write)
 
 
-def _job(job, name, number, text):
-  """Returns the Job of a part of a document."""
-  document = texts.Document(
-      f'{name}, part {number + 1}', text, job.document.source, texts.Text(text)
-  )
-  return stream_lib.Job(number, document)
-
-
 def join(summarizer, job, options, cut, write):
   """Returns the Done of a document whose parts are joined or ranked.
 
   Args:
     cut: text -> its parts.
-    write: (job, name, parts, settings, characters) -> a Done for each part.
+    write: (job, name, parts, settings) -> a Done for each part.
   """
   name, text = job.document.id, job.document.text
-  every, error = _collect(
-      write(job, name, cut(text), options.settings, len(text))
-  )
+  every, error = _collect(write(job, name, cut(text), options.settings))
   if error:
     return stream_lib.Done(job, error=error)
   done = [x for x in every if x.row['prediction'].strip()] or every[:1]
@@ -252,74 +233,49 @@ def summarize_levels(job, options, room, cut, write):
     room: tokens of a part without bos and eos.
     cut, write: see `join`.
   """
-  settings, levels, rows = options.settings, [], []
+  settings, summaries, rows = options.settings, [], []
   text, last = job.document.text, options.parts.summary_length
-  left = len(text)  # characters of the document that later levels stand for
-  while not levels or len(levels[-1]) > 1:
+  while not rows or len(rows[-1]) > 1:
     found, length = cut(text), last or settings.max_length
     if len(found) > 1:
       length = budget(len(found), room, settings.max_length)
-    later = _later_parts(len(found), room, settings.max_length)
-    own = left * len(found) / (len(found) + later)
-    left -= own
-    name = f'{job.document.id}, level {len(levels) + 1}'
+    name = f'{job.document.id}, level {len(rows) + 1}'
     least = min(settings.min_length, length)
     limited = dataclasses.replace(settings, max_length=length, min_length=least)
-    done, error = _collect(write(job, name, found, limited, own))
+    done, error = _collect(write(job, name, found, limited))
     if error:
       return stream_lib.Done(job, error=error)
-    levels.append(
-        [
-            Part(
-                one.job.document.text,
-                [int(t) for t in one.tokens if t != settings.pad_id],
-                one.row['prediction'].strip(),
-            )
-            for one in done
-        ]
-    )
     rows.append([one.row for one in done])
-    text = _paragraphs(part.summary for part in levels[-1])
-  used = [i for i, part in enumerate(levels[0]) if part.summary]
+    summaries.append([one.row['prediction'].strip() for one in done])
+    text = _PARAGRAPH.join(filter(None, summaries[-1]))
+  used = [i for i, summary in enumerate(summaries[0]) if summary]
   row = _row(job, rows, used or [0])
-  row['levels'] = len(levels)
-  row['level_summaries'] = [
-      [part.summary for part in level] for level in levels[:-1]
-  ]
-  return stream_lib.Done(job, row, tokens=done[0].tokens, levels=levels)
+  row.update(levels=len(rows), level_summaries=summaries[:-1])
+  return stream_lib.Done(job, row)
 
 
-def read_levels(summarizer, text, row):
-  """Returns the levels of an earlier call: a list of Part for each level.
+def read_levels(summarizer, text, row, part_length):
+  """Returns the levels of a hierarchical summary: a list of Part for each.
 
   Args:
-    row: of a hierarchical summary, with its `settings`.
+    row: of the summary.
 
   Raises:
     InputError: the row does not have the summaries of the text's parts.
   """
-  room, count = measures(summarizer.vocabulary, row['settings']['part_length'])
+  room, count = measures(summarizer.vocabulary, part_length)
   levels = []
-  for written in (*row.get('level_summaries', ()), [row['prediction']]):
+  for written in (*row['level_summaries'], [row['prediction']]):
     found = split(text, room, count)
     if len(found) != len(written):
       raise InputError(
           f'{len(written)} summaries of {len(found)} parts in level_summaries: '
           'expected one of each; --overwrite writes them again'
       )
-    levels.append(
-        [
-            Part(part, reading.summary_tokens(summarizer, summary), summary)
-            for part, summary in zip(found, written)
-        ]
-    )
-    text = _paragraphs(written)
+    ids = [token_places.summary_tokens(summarizer, one) for one in written]
+    levels.append(list(map(Part, found, ids, written)))
+    text = _PARAGRAPH.join(filter(None, written))
   return levels
-
-
-def _paragraphs(summaries):
-  """Returns the text of the next level."""
-  return _PARAGRAPH.join(summary for summary in summaries if summary)
 
 
 def _collect(found):
@@ -357,7 +313,11 @@ def _row(job, levels, used):
 def measure_confidence(summarizer, done):
   """Returns the mean log-probability per token of each Done: float [n]."""
   settings, confidences = summarizer.settings, np.zeros(len(done))
-  written = [_without_padding(one.tokens, settings.pad_id) for one in done]
+  last = [
+      np.flatnonzero(one.tokens != settings.pad_id).max(initial=0)
+      for one in done
+  ]
+  written = [one.tokens[: end + 1] for one, end in zip(done, last)]
   shape_of = lambda i: (
       reading.padded_shape(summarizer.config, done[i].job.pages, False),
       reading.padded_length(
@@ -384,9 +344,3 @@ def measure_confidence(summarizer, done):
         weights.astype(np.float32),
     )
   return confidences
-
-
-def _without_padding(tokens, pad_id):
-  """Removes padding at the end of a row of tokens; keeps at least one token."""
-  last = np.flatnonzero(tokens != pad_id).max(initial=0)
-  return tokens[: last + 1]

@@ -1,15 +1,9 @@
-"""How a model reads a document: its tokens and their places in the text.
+"""How a model reads a document: its tokens, and the shape they are padded to.
 
 Most models read a document as one sequence. For a model that reads pages
-(`page_forms`), `data.pages` cuts the document as in training; pages
-without tokens and without weight are left out.
-
-A model that reads chunks gets as many chunks as the document fills.
-max_input_length counts its tokens without the bos and eos of chunks.
-
-Pages change only white space. The n-th non-space character of the pages is
-therefore the n-th of the text, and a token's place in a page gives its place in
-the text.
+(`page_forms`), `data.pages` cuts the document as in training; pages without
+tokens and without weight are left out. A model that reads chunks gets as many
+as the document fills; max_input_length counts tokens without their bos and eos.
 
 The padded shape of a document is (L,), or (P, L) if the model reads pages: P
 pages, each padded to L tokens. Documents of one shape share a batch.
@@ -25,10 +19,10 @@ from locost_jax import models
 from locost_jax.data import buckets
 from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
-from locost_jax.summarizing import texts
+from locost_jax.summarizing import documents
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
-# Minimum of each field of `texts.Pages`; a page has bos, eos and one token.
+# Minimum of each field of `documents.Pages`; a page has bos, eos and one token.
 _LEAST = {'num_pages': 1, 'page_length': 3, 'document_length': 0}
 # Fields that limit the text of a document with P pages, not of chunks.
 _NOT_OF_CHUNKS = 'num_pages', 'document_length'
@@ -45,39 +39,48 @@ class Read(NamedTuple):
 
 
 def choose_pages(config, stored, given):
-  """Chooses how documents become pages.
+  """Chooses the `documents.Pages` of a model; None if it reads no pages.
 
   Args:
     stored: `config.data` of the run that trained it, or None.
-    given: {field of `texts.Pages`: value}, replacing the run's; None: not
-      given.
-
-  Returns:
-    `texts.Pages`; None for a model that reads no pages.
+    given: {field of Pages: value}, replacing the run's; None: not given.
 
   Raises:
     InputError: an unknown field, an invalid value, or a model that reads no
       pages.
   """
   given = {key: value for key, value in given.items() if value is not None}
-  _check_given(given)
+  fields = {
+      f.name: type(f.default) for f in dataclasses.fields(documents.Pages)
+  }
+  for key, value in given.items():
+    if key not in fields or key == 'query_in':  # as trained
+      raise InputError(
+          f'{key}={value!r} is no option of pages: expected one of '
+          f'{", ".join(name for name in fields if name != "query_in")}'
+      )
+    if not isinstance(value, fields[key]):
+      raise InputError(
+          f'{key}={value!r} must be of the type {fields[key].__name__}'
+      )
   forms = config.page_forms
   if not forms:
     for key, value in given.items():
       raise InputError(f'{key}={value!r}: this model reads no pages')
     return None
-  most = config.max_positions or texts.LONGEST_PAGE
+  most = config.max_positions or documents.LONGEST_PAGE
   # padding='release': an empty page holds a full stop, as in PageSum's release.
   empty_page = '.' if config.padding == 'release' else ''
-  chosen = texts.Pages(
-      pages=texts.Pages.pages if texts.Pages.pages in forms else forms[0],
-      page_length=min(texts.LONGEST_PAGE, most),
+  chosen = documents.Pages(
+      pages=documents.Pages.pages
+      if documents.Pages.pages in forms
+      else forms[0],
+      page_length=min(documents.LONGEST_PAGE, most),
       empty_page=empty_page,
   )
   if stored and stored.get('pages'):
-    names = [field.name for field in dataclasses.fields(texts.Pages)]
-    chosen = texts.Pages(
-        **{name: stored[name] for name in names if name in stored}
+    chosen = documents.Pages(
+        **{name: stored[name] for name in fields if name in stored}
     )
   chosen = dataclasses.replace(chosen, **given)
   if chosen.pages not in forms:
@@ -97,24 +100,8 @@ def choose_pages(config, stored, given):
   return chosen
 
 
-def _check_given(given):
-  """Raises an InputError for an unknown field or a value of the wrong type."""
-  fields = {f.name: type(f.default) for f in dataclasses.fields(texts.Pages)}
-  del fields['query_in']  # as trained
-  for key, value in given.items():
-    if key not in fields:
-      raise InputError(
-          f'{key}={value!r} is no option of pages: expected one of '
-          f'{", ".join(fields)}'
-      )
-    if not isinstance(value, fields[key]):
-      raise InputError(
-          f'{key}={value!r} must be of the type {fields[key].__name__}'
-      )
-
-
 def reads_chunks(pages):
-  """Whether `pages` (`texts.Pages` or None) are chunks, of any number."""
+  """Whether `pages` (`documents.Pages` or None) are chunks, of any number."""
   return pages is not None and pages.pages in pages_lib.CHUNKS
 
 
@@ -122,19 +109,21 @@ def read(vocabulary, text, pages=None, max_input_length=None):
   """Returns the tokens of a document as a Read.
 
   Args:
-    pages: `texts.Pages`, or None: one sequence.
+    pages: None: one sequence.
     max_input_length: maximum tokens of one sequence, or of all chunks; None: no
       limit. Always None with P pages.
   """
   if pages is None:
     ids = vocabulary.encode(front_of(text) + text.text)
     ids = vocabulary_lib.surround(vocabulary, ids)
-    return Read([truncate(ids, max_input_length)], len(ids))
+    most = max_input_length or len(ids)
+    kept = ids if len(ids) <= most else ids[: most - 1] + ids[-1:]
+    return Read([kept], len(ids))
   is_chunks, most, unread = reads_chunks(pages), 0, ()
   if is_chunks:
-    parts, most = _chunk_texts(text, pages), max_input_length or sys.maxsize
+    parts, most = chunk_texts(text, pages), max_input_length or sys.maxsize
   else:
-    parts, unread = _page_texts(vocabulary, text, pages)
+    parts, unread = page_texts(vocabulary, text, pages)
   made = pages_lib.tokenise(parts, text.query, pages, most, vocabulary)
   if is_chunks and max_input_length is None:  # nothing was cut
     return Read(made, sum(map(len, made)))
@@ -142,57 +131,13 @@ def read(vocabulary, text, pages=None, max_input_length=None):
   if is_chunks:
     cut = pages_lib.count_cut(lengths, (), pages.pages, 0, most)
     return Read(made, sum(map(len, made)) + cut)
-  fronts = pages_lib.fronts(made, *_two_fronts(vocabulary, text, pages))
+  fronts = pages_lib.fronts(made, *two_fronts(vocabulary, text, pages))
   fronts = [len(ids) for ids in fronts]
   cut = pages_lib.count_cut(lengths, fronts, pages.pages, pages.page_length, 0)
   made = [page for page in made if page]
   made = made or [vocabulary_lib.surround(vocabulary, [])]
   dropped = len(unread) if text.parts else 0
   return Read(made, sum(map(len, made)) + cut, dropped)
-
-
-def places(vocabulary, text, pages=None, max_input_length=None):
-  """Finds the end in the text of each token of `read`.
-
-  Returns:
-    An int array for each of `Read.pages`, -1 at bos, eos, padding, the query
-    and in a page without letters.
-  """
-  if pages is None:
-    query = front_of(text)
-    _, ends = vocabulary.encode_with_ends(query + text.text)
-    ends = [max(end - len(query), 0) or -1 for end in ends]
-    front = len(vocabulary_lib.surround(vocabulary, [])) - 1
-    if max_input_length is not None:
-      ends = ends[: max_input_length - front - 1]
-    return [_with_marks(ends, front)]
-  front, later = map(len, _two_fronts(vocabulary, text, pages))
-  first, room = (pages.page_length - marks - 1 for marks in (front, later))
-  if reads_chunks(pages):
-    ends = _ends_in_text(vocabulary, text.text, _chunk_texts(text, pages))
-    most = max_input_length or sys.maxsize
-    if pages.pages == 'chunks':
-      chunks = pages_lib.cut(ends[0][:most], room, first)
-    else:
-      chunks = pages_lib.pack(ends, room, most, first)
-    rooms = [(first, front)] + [(room, later)] * (len(chunks) - 1)
-    if len(chunks) > 1:
-      chunks = [c + [-1] * (n - len(c)) for c, (n, _) in zip(chunks, rooms)]
-    return [_with_marks(c, n) for c, (_, n) in zip(chunks or [[]], rooms)]
-  parts, _ = _page_texts(vocabulary, text, pages)
-  found = []
-  for ends in _ends_in_text(vocabulary, text.text, parts, pages.empty_page):
-    if ends:
-      own = later if found else front
-      found.append(_with_marks(ends[: pages.page_length - own - 1], own))
-  return found or [_with_marks([], front)]
-
-
-def summary_tokens(summarizer, summary):
-  """Returns the ids of a summary given as text, without the start token."""
-  vocabulary = summarizer.vocabulary
-  tokens = vocabulary_lib.surround(vocabulary, vocabulary.encode(summary))
-  return tokens[1:] if summarizer.settings.start == 'bos' else tokens
 
 
 def front_of(text):
@@ -204,45 +149,19 @@ def _query_in(pages):
   return pages.query_in or 'every'
 
 
-def _two_fronts(vocabulary, text, pages):
+def two_fronts(vocabulary, text, pages):
   """The tokens in front of the first page and of later ones, bos included."""
   later = text.query if _query_in(pages) == 'every' else ''
   return [pages_lib.front_of(x, vocabulary) for x in (text.query, later)]
 
 
-def _ends_in_text(vocabulary, text, parts, empty_page=''):
-  """Returns the ends in the text of the tokens of its parts, a list per part.
-
-  Tokens of a part without letters, or of `empty_page`, have -1.
-  """
-  letters, found, before = _letters(text), [], 0
-  for part in parts:
-    ids, ends = vocabulary.encode_with_ends(part or empty_page)
-    own, placed = _letters(part), [-1] * len(ids)
-    if len(own):
-      last = before + np.maximum(np.searchsorted(own, ends), 1) - 1
-      placed = (letters[last] + 1).tolist()
-    found.append(placed)
-    before += len(own)
-  return found
-
-
-def _chunk_texts(text, pages):
+def chunk_texts(text, pages):
   """Returns the texts that become chunks."""
   row = {'document': text.text}
   return pages_lib.pieces(row, pages.pages, pages.num_pages)
 
 
-def _with_marks(ends, front):
-  return np.array([-1] * front + list(ends) + [-1], int)
-
-
-def _letters(text):
-  """Returns the indices of the non-space characters of a text."""
-  return np.flatnonzero([not letter.isspace() for letter in text])
-
-
-def _page_texts(vocabulary, text, pages):
+def page_texts(vocabulary, text, pages):
   """Returns the texts of the pages, and the texts that are not read."""
   P = pages.num_pages
   if text.parts is not None:
@@ -250,9 +169,6 @@ def _page_texts(vocabulary, text, pages):
   first = pages_lib.first_tokens(text.text, pages.document_length, vocabulary)
   rest = text.text[len(first) :]
   return pages_lib.spatial(first, P), (rest,) if rest else ()
-
-
-# --- Batches of documents ---
 
 
 def bucket_length(length):
@@ -269,10 +185,10 @@ def bucket_length(length):
 
 
 def padded_length(config, length, least=1):
-  """Returns the padded length of inputs of this length.
+  """Returns the padded length of inputs, which are padded to `least` or more.
 
   With the release's convolution, whose results depend on the length, inputs are
-  not padded. Inputs shorter than `least` are padded like inputs of this length.
+  not padded.
   """
   if config.convolution != 'exact':
     return length
@@ -282,25 +198,16 @@ def padded_length(config, length, least=1):
 
 
 def padded_shape(config, pages, paged, least=1):
-  """Returns the shape that a document is padded to.
-
-  Args:
-    pages: lists of ids, of `Read`.
-    paged: whether the model reads pages.
-  """
+  """Returns the shape that `Read.pages` are padded to."""
   length = padded_length(config, max(map(len, pages)), least)
   return (len(pages), length) if paged else (length,)
 
 
-def pad(documents, shape, pad_id):
-  """Pads documents, each `Read.pages`, to the shape of `padded_shape`.
-
-  Returns:
-    (int32 ids [B, L] or [B, P, L], their mask).
-  """
-  inputs = np.full((len(documents), *shape), pad_id, np.int32)
+def pad(read, shape, pad_id):
+  """Pads `Read.pages` of B documents: (int32 [B, L] or [B, P, L], mask)."""
+  inputs = np.full((len(read), *shape), pad_id, np.int32)
   mask = np.zeros(inputs.shape, bool)
-  for row, keep, pages in zip(inputs, mask, documents):
+  for row, keep, pages in zip(inputs, mask, read):
     for p, ids in enumerate(pages):
       row.reshape(-1, shape[-1])[p, : len(ids)] = ids
       keep.reshape(-1, shape[-1])[p, : len(ids)] = True
@@ -312,18 +219,11 @@ def power_of_two_in(number):
   return 2 ** (int(number).bit_length() - 1)
 
 
-def truncate(ids, most):
-  """Returns at most `most` (None: all) of a document's ids, eos last."""
-  if most is None or len(ids) <= most:
-    return ids
-  return ids[: most - 1] + ids[-1:]
-
-
-def make_batches(documents, shape_of, rows):
+def make_batches(items, shape_of, rows):
   """Groups documents of one shape; the first documents are read first.
 
   Args:
-    documents: list of any type, in the desired order of the summaries.
+    items: documents of any type, in the desired order of the summaries.
     shape_of: document -> the shape it is padded to.
     rows: shape -> maximum documents in a batch; 0 counts as 1.
 
@@ -331,10 +231,10 @@ def make_batches(documents, shape_of, rows):
     List of (shape, list of documents).
   """
   groups, batches = {}, []
-  for document in documents:
-    shape = shape_of(document)
+  for item in items:
+    shape = shape_of(item)
     if shape not in groups or len(groups[shape]) == max(rows(shape), 1):
       groups[shape] = []
       batches.append((shape, groups[shape]))
-    groups[shape].append(document)
+    groups[shape].append(item)
   return batches

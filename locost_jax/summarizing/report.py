@@ -13,26 +13,25 @@ from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
 from locost_jax.models import parameters
-from locost_jax.summarizing import outputs
-from locost_jax.summarizing import parts
-from locost_jax.summarizing import reading
+from locost_jax.summarizing import parts as parts_lib
+from locost_jax.summarizing import results
+from locost_jax.summarizing import token_places
 from locost_jax.workdir import checkpoint as checkpoint_lib
 
 
 class Pages:
-  """Writes a page for each document, if there is a report.
+  """Writes a page for each document.
 
   Attributes:
     failures: the number of pages that could not be written.
   """
 
-  def __init__(self, summarizer, settings, options, jobs, progress):
+  def __init__(self, summarizer, settings, parts, options, jobs, progress):
     self._summarizer, self._path = summarizer, options.report
+    self._parts = parts  # `stream.Parts`, or None
     self._settings = dict(settings, checkpoint=options.checkpoint)
     self._jobs, self._progress, self._entries = jobs, progress, {}
     self.failures = 0
-    if not self._path:
-      return
     self._model = describe_model(
         summarizer, options.name or options.checkpoint, options.dtype
     )
@@ -47,21 +46,15 @@ class Pages:
     """Writes the page of a document.
 
     Args:
-      job: stream.Job.
-      row: its row, with the summary and the time it took.
+      row: of the job, with the summary and the time it took.
       done: stream.Done; None: an earlier call wrote the summary.
     """
-    if self._path:
-      self._progress.head(visible(job.document.id))
-      self._progress.show('page', 0, 1)
-      self._try(job.document.id, lambda: self._write(job, row, done))
+    self._progress.head(visible(job.document.id))
+    self._progress.show('page', 0, 1)
+    self._try(job.document.id, lambda: self._write(job, row, done))
 
   def write_index(self):
-    """Writes the list of the pages of several documents.
-
-    Returns:
-      Whether the report exists: this list, or the page of the only document.
-    """
+    """Writes the list of several pages; returns if there is a list or page."""
     if len(self._jobs) > 1 and self._entries:
       return self._try('all summaries', self._write_index)
     return bool(self._entries)
@@ -99,14 +92,18 @@ class Pages:
       return levels_lib.attribute(
           self._summarizer,
           document.text,
-          (done and done.levels)
-          or parts.read_levels(self._summarizer, document.text, row),
+          parts_lib.read_levels(
+              self._summarizer,
+              document.text,
+              row,
+              self._parts.part_length,
+          ),
           self._progress.show,
           document.places,
       )
     tokens = done and done.tokens
     if tokens is None:
-      tokens = reading.summary_tokens(self._summarizer, row['prediction'])
+      tokens = token_places.summary_tokens(self._summarizer, row['prediction'])
     return attribution.attribute(
         self._summarizer,
         document.as_read,
@@ -117,7 +114,7 @@ class Pages:
     )
 
   def _page_path(self, job):
-    return outputs.page_path(self._path, job.number + 1, len(self._jobs))
+    return results.page_path(self._path, job.number + 1, len(self._jobs))
 
   def _tabs(self, job):
     """Returns the questions about a document and the files of their pages."""
@@ -168,13 +165,13 @@ class Pages:
     are_ours = numbered and all(
         page.read_key(path) in self._keys for path in numbered
     )
-    for path in outputs.page_paths(self._path, len(self._jobs)):
+    for path in results.page_paths(self._path, len(self._jobs)):
       if not os.path.exists(path):
         continue
       key = page.read_key(path)
       is_index = key is not None and path == self._path
       if key not in self._keys and not (is_index and are_ours):
-        outputs.refuse_existing(path, 'report')
+        results.refuse_existing(path, 'report')
 
 
 def describe_model(summarizer, checkpoint, dtype):

@@ -1,4 +1,7 @@
-"""A file of summaries that can be interrupted: FILE and FILE.partial.
+"""The files of summaries: checked before the work, then FILE and FILE.partial.
+
+An existing file is replaced only with --overwrite and only if it is a regular
+file. A document is never replaced.
 
 Each row is appended to FILE.partial and is on disk before the next one starts.
 At the end, FILE is written whole and FILE.partial is removed. A process that is
@@ -7,17 +10,96 @@ computes only the missing ones. FILE.partial has rows of JSON in the order they
 finished; FILE has them in the order of the documents, as JSON or as text.
 """
 
+import contextlib
 import json
 import os
+import sys
 
 from locost_jax import files
 from locost_jax.data import sources
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
-from locost_jax.summarizing import outputs
 
+PARTIAL = '.partial'  # behind FILE, until all summaries are done
 _FIELDS = ('id', 'prediction', 'sha256')
 _BEGIN = b'{"id": '  # every row that is appended to FILE.partial
+
+
+def page_path(path, number, total):
+  """Returns the file of one of `total` documents: out.html, or out-1.html."""
+  if total == 1:
+    return path
+  stem, extension = os.path.splitext(path)
+  return f'{stem}-{number:0{len(str(total))}}{extension}'
+
+
+def page_paths(path, total):
+  """Returns the files of a report: its pages, then its index."""
+  pages = [page_path(path, i, total) for i in range(1, total + 1)]
+  return pages if total == 1 else [*pages, path]
+
+
+def check(paths, overwrite, keeps_rows, inputs, total):
+  """Raises an InputError if writing would replace a file that must stay.
+
+  Args:
+    paths: {'output': FILE of the summaries or None, 'report': likewise}.
+    keeps_rows: whether existing rows of the output stay (`Results` checks them).
+    inputs: paths of the documents, '-' for standard input.
+    total: number of documents.
+  """
+  documents = {_identity(path): path for path in inputs if path != '-'}
+  if '-' in inputs and sys.stdin is not None:
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+      documents[_identity(sys.stdin.fileno())] = 'on standard input'
+  documents.pop(None, None)
+  output, report = paths['output'], paths['report']
+  written = {
+      'output': [output, output + PARTIAL] if output else [],
+      'report': page_paths(report, total) if report else [],
+  }
+  for flag, own in written.items():
+    for path in own:
+      where = f'--{flag}={paths[flag]}'
+      where += '' if path == paths[flag] else f': {path}'
+      files.check_regular(path, where)
+      identity = _identity(path)
+      if identity in documents:
+        raise InputError(
+            f'{where}: is the document {documents[identity]}; expected another '
+            'file'
+        )
+  names = set(map(os.path.realpath, written['output']))
+  if names & set(map(os.path.realpath, written['report'])):
+    raise InputError(
+        f'--report={report}: is the file of --output, {output}; expected '
+        'another'
+    )
+  if overwrite:
+    return
+  if output and not keeps_rows:
+    refuse_existing(output, 'output')
+  if not output:  # with --output, a repeated call rewrites its own pages
+    for path in written['report']:
+      refuse_existing(path, 'report')
+
+
+def refuse_existing(path, flag):
+  """Raises an InputError if the file exists."""
+  if os.path.lexists(path) and os.path.exists(path):
+    raise InputError(
+        f'--{flag}={path}: exists already; expected the name of a new file, or '
+        '--overwrite, which replaces it'
+    )
+
+
+def _identity(path):
+  """Returns the device and inode of a file; None: it does not exist."""
+  try:
+    status = os.stat(path)
+  except (OSError, ValueError):
+    return None
+  return status.st_dev, status.st_ino
 
 
 class Results:
@@ -30,14 +112,13 @@ class Results:
       made_with: fields of every new row besides its summary. `settings`,
         `dtype` and the checkpoint's fingerprint must match the old rows.
       as_json: JSON lines; otherwise a line of text per summary.
-      overwrite: ignore and replace existing rows.
 
     Raises:
       InputError: FILE has other settings, another checkpoint or other contents,
         or another process is writing it.
     """
     self._path, self._as_json = path, as_json
-    self._partial = outputs.partial_path(path)
+    self._partial = path + PARTIAL
     self._made_with, self._rows = made_with, {}
     self._file = _open_locked(self._partial)
     try:
@@ -62,11 +143,7 @@ class Results:
     return self._rows.get(key)
 
   def add(self, row):
-    """Writes a row to disk.
-
-    Raises:
-      InputError: it cannot be written.
-    """
+    """Writes a row to disk; an InputError if it cannot be written."""
     self._rows[_key(row)] = row
     self._journal.write(json_line(row).encode() + b'\n')
     if not self._journal.problem:
@@ -141,11 +218,7 @@ class Results:
 
 
 def _open_locked(path):
-  """Opens a file for appending and locks it against other processes.
-
-  Raises:
-    InputError: it cannot be opened, or another process has it.
-  """
+  """Opens a file for appending, locked; an InputError if that is impossible."""
   try:
     return files.open_locked(path)
   except BlockingIOError:

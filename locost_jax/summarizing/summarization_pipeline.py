@@ -1,39 +1,36 @@
 """The call of transformers 4: pipeline('summarization', model=...).
 
-transformers 5 has no pipeline for summaries any more. This one takes the same
-call and gives the same list of dicts, so a program changes its import alone:
-
-  from locost_jax import pipeline
   summarizer = pipeline('summarization', model='hf://facebook/bart-large-cnn')
   summarizer('A long text ...', max_length=130, min_length=30)
   # [{'summary_text': '...'}]
 
-Two things differ. Documents that are longer than a model reads are cut with
-`truncation=True` only, and are an error otherwise. `summarize` and the command
-count the tokens that are written; here `max_length` and `min_length` count the
-start token too, as in transformers.
+transformers 5 has it no more. Documents that are longer than a model reads are
+cut with truncation=True only, and are an error otherwise. `max_length` and
+`min_length` count the start token, too; those of `Summarizer.summarize` do not.
 """
 
 from locost_jax.config import decode_settings
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
-from locost_jax.summarizing import pretrained
 from locost_jax.summarizing import summarizer as summarizer_lib
 
 TASK = 'summarization'
-# Options of transformers' generate that have another name here, or none.
-_TRANSLATED = (
-    'max_length',
-    'min_length',
-    'max_new_tokens',
-    'min_new_tokens',
-    'do_sample',
-)
-_FORMS = {'return_text': True, 'return_tensors': False}
+# Options of transformers, and those of `Summarizer.summarize` besides decoding.
+_THEIRS = 'max_new_tokens', 'min_new_tokens', 'do_sample'
+_OURS = 'batch_size', 'seed'
+_ONLY = {
+    'return_text': (True,),
+    'return_tensors': (False,),
+    'clean_up_tokenization_spaces': (True, False, None),
+}
 
 
 def pipeline(task=TASK, model=None, *, batch_size=8, **options):
-  """Returns a function that summarises, as in transformers 4.
+  """Returns a function of one or several texts -> [{'summary_text': str}, ...].
+
+  Its options are `truncation`, `max_length`, `min_length`, `max_new_tokens`,
+  `min_new_tokens`, `do_sample`, `batch_size`, `seed`, and those of
+  `Summarizer.summarize`.
 
   Args:
     task: 'summarization'.
@@ -52,44 +49,10 @@ def pipeline(task=TASK, model=None, *, batch_size=8, **options):
         'directory, or a Summarizer'
     )
   if not isinstance(model, summarizer_lib.Summarizer):
-    model = pretrained.load(model, **options)
-  elif options:
-    raise InputError(
-        f'pipeline: {", ".join(options)}: for a model that is loaded here; '
-        'expected none with a Summarizer'
-    )
-  return SummarizationPipeline(model, batch_size)
+    model = summarizer_lib.load(model, **options)
 
-
-class SummarizationPipeline:
-  """Texts -> [{'summary_text': ...}]."""
-
-  task = TASK
-
-  def __init__(self, summarizer, batch_size=8):
-    self.summarizer, self.batch_size = summarizer, batch_size
-
-  def __repr__(self):
-    return f'SummarizationPipeline({self.summarizer!r})'
-
-  def __call__(self, documents, *, truncation=False, **options):
-    """Summarises a text or a list of texts.
-
-    Args:
-      truncation: whether documents longer than the model reads are cut.
-      **options: `max_length`, `min_length` (the start token counts),
-        `max_new_tokens`, `min_new_tokens` (it does not), `do_sample`,
-        `batch_size`, `seed`, and the options of `Summarizer.summarize`.
-
-    Returns:
-      A list with a dict for each document: {'summary_text': str}.
-
-    Raises:
-      InputError: an option that this pipeline does not have, or a document
-        that is too long.
-    """
-    is_one = isinstance(documents, str)
-    documents = [documents] if is_one else list(documents)
+  def summarize(documents, *, truncation=False, **options):
+    documents = [documents] if isinstance(documents, str) else list(documents)
     for number, text in enumerate(documents):
       if not isinstance(text, str):
         raise InputError(
@@ -99,49 +62,39 @@ class SummarizationPipeline:
     if not documents:
       return []
     limit = None
-    if truncation and not self.summarizer.pages:
-      limit = self.summarizer.config.max_positions
-    usual = decode_settings.method_of(self.summarizer.settings)
-    options = {'batch_size': self.batch_size, **_translate(options, usual)}
-    summaries = self.summarizer.summarize(
-        documents, max_input_length=limit, **options
-    )
+    if truncation and not model.pages:
+      limit = model.config.max_positions
+    options = {'batch_size': batch_size, **_translate(options, model.settings)}
+    summaries = model.summarize(documents, max_input_length=limit, **options)
     return [{'summary_text': text} for text in summaries]
 
+  return summarize
 
-def _translate(options, usual):
-  """Options of transformers -> those of `Summarizer.summarize`.
 
-  Args:
-    usual: the method of a model's own settings.
-  """
-  for name, value in _FORMS.items():
-    if options.pop(name, value) != value:
-      raise InputError(f'{name}={not value}: expected {value}')
-  options.pop('clean_up_tokenization_spaces', None)
-  known = {*decode_settings.OPTIONS, *_TRANSLATED, 'batch_size', 'seed'}
+def _translate(options, settings):
+  """Options of transformers -> those of `Summarizer.summarize`."""
+  for name, values in _ONLY.items():
+    if (value := options.pop(name, values[0])) not in values:
+      raise InputError(f'{name}={value}: expected {values[0]}')
+  known = sorted({*decode_settings.OPTIONS, *_THEIRS, *_OURS})
   for name in options:
     if name not in known:
-      raise InputError(
-          f'pipeline: has no option {name}{suggest(name, sorted(known))}'
-      )
-  for name in 'max', 'min':
-    count, with_start = (
-        options.pop(f'{name}_new_tokens', None),
-        f'{name}_length',
-    )
-    if options.get(with_start) is not None:
-      options[with_start] = max(options[with_start] - 1, 0)
+      hint = suggest(name, known)
+      raise InputError(f'pipeline: has no option {name}{hint}')
+  for name in 'max_length', 'min_length':
+    if options.get(name) is not None:
+      options[name] = max(options[name] - 1, 0)
+    count = options.pop(name.replace('length', 'new_tokens'), None)
     if count is not None:
-      options[with_start] = count
-  do_sample = options.pop('do_sample', None)
-  if do_sample and options.get('num_beams') not in (None, 1):
+      options[name] = count
+  is_sampled = options.pop('do_sample', None)
+  if is_sampled and options.get('num_beams') not in (None, 1):
     raise InputError(
         f'do_sample=True, num_beams={options["num_beams"]}: expected one of '
         'the two'
     )
-  if do_sample:
+  if is_sampled:
     options.setdefault('method', 'sample')
-  elif do_sample is not None and usual == 'sample':
+  elif is_sampled is False and decode_settings.method_of(settings) == 'sample':
     options.setdefault('method', 'greedy')
   return options

@@ -1,44 +1,44 @@
 """A model with its parameters and vocabulary: text in, summary out.
 
-`pretrained.load` makes a `Summarizer`. Arrays are NumPy's on both sides.
+`load` makes a `Summarizer` of what a run wrote (a WORKDIR or one checkpoint in
+it) or of a Hugging Face directory. Arrays are NumPy's on both sides.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+import functools
+import os
+import types
 from typing import Any
 import warnings
 
 from flax import linen as nn
 import jax
+import jax.numpy as jnp
+import jax.typing
 import numpy as np
 import numpy.typing
 
 from locost_jax import models
+from locost_jax import untrusted
 from locost_jax.config import decode_settings
 from locost_jax.errors import InputError
+from locost_jax.errors import visible
 from locost_jax.generation import generate
+from locost_jax.hugging_face import configs
+from locost_jax.hugging_face import hub
+from locost_jax.hugging_face import weights
+from locost_jax.models import parameters
+from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import parts
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import stream as stream_lib
-from locost_jax.summarizing import texts
+from locost_jax.summarizing import token_places
+from locost_jax.workdir import checkpoint
+from locost_jax.workdir import find
 
-# A text, or a dict as `texts` describes it.
-Document = str | Mapping | texts.Text
+# A text, or a dict as `documents` describes it.
+Document = str | Mapping | documents_lib.Text
 ArrayLike = numpy.typing.ArrayLike
-
-
-class _Quiet:
-  """The progress of a stream that shows nothing by itself."""
-
-  def __init__(self, show):
-    self.show, self.lines = show or (lambda *_: None), []
-
-  def head(self, *_):
-    """Shows nothing."""
-
-  def note_once(self, key, line):
-    """Keeps a line."""
-    del key
-    self.lines.append(line)
 
 
 class Summarizer:
@@ -51,7 +51,7 @@ class Summarizer:
     vocabulary: text <-> tokens, or None.
     settings: a `decode_settings.Settings`: how the run that trained it, or the
       release, writes summaries, with the vocabulary's ids.
-    pages: a `texts.Pages`: how documents are cut; None: the model reads none.
+    pages: a `documents_lib.Pages`: how documents are cut; None: the model reads none.
     source: the checkpoint or directory it was loaded from, or ''.
   """
 
@@ -61,18 +61,15 @@ class Summarizer:
       params: Mapping,
       vocabulary=None,
       settings: decode_settings.Settings | None = None,
-      pages: texts.Pages | None = None,
+      pages: documents_lib.Pages | None = None,
       source: str = '',
   ):
     self.model = model
     self.params = jax.device_put(params)
     self.vocabulary = vocabulary
-    settings = settings or decode_settings.Settings()
-    self.settings = (
-        settings
-        if vocabulary is None
-        else (decode_settings.with_ids(settings, vocabulary))
-    )
+    self.settings = settings or decode_settings.Settings()
+    if vocabulary is not None:
+      self.settings = decode_settings.with_ids(self.settings, vocabulary)
     self.pages = pages or reading.choose_pages(model.config, None, {})
     self.source = source
     self._kernels = generate.KeptKernels(self.model, self.params)
@@ -153,13 +150,9 @@ class Summarizer:
       InputError: an unknown option, or values that cannot be.
     """
     if settings is None:
-      own = self.settings
+      kept = 'eos_id', 'pad_id', 'start_id', 'banned_ids', 'start'
       settings = decode_settings.Settings(
-          eos_id=own.eos_id,
-          pad_id=own.pad_id,
-          start_id=own.start_id,
-          banned_ids=own.banned_ids,
-          start=own.start,
+          **{name: getattr(self.settings, name) for name in kept}
       )
     settings = self._change(settings, options)
     inputs, input_mask = self._check(inputs, input_mask)
@@ -214,7 +207,7 @@ class Summarizer:
     """Summarises documents of any length.
 
     Args:
-      documents: one or a list: strings, or dicts as `texts` describes them.
+      documents: one or a list: strings, or dicts as `documents` describes them.
       seed: as in `generate`.
       max_input_length: most tokens read of a document; None: all of them. Not
         for a model that reads P pages, which are the limit.
@@ -234,25 +227,42 @@ class Summarizer:
           'this model was loaded without a vocabulary: its '
           'directory lacks spiece.model or tokenizer.json'
       )
-    is_one = isinstance(documents, (str, Mapping, texts.Text))
+    is_one = isinstance(documents, (str, Mapping, documents_lib.Text))
     jobs = []
     for number, document in enumerate([documents] if is_one else documents):
       name = 'the text' if is_one else f'texts[{number}]'
-      text = texts.check_is_text(document, self.pages, name)
-      jobs.append(
-          stream_lib.Job(number, texts.Document(name, text.text, name, text))
-      )
+      text = self._check_text(document, name)
+      given = documents_lib.Document(name, text.text, name, text)
+      jobs.append(stream_lib.Job(number, given))
     how = stream_lib.Options(
         self._change(self.settings, options), seed, max_input_length, batch_size
     )
-    quiet, summaries = _Quiet(progress), [''] * len(jobs)
+    notes, summaries = [], [''] * len(jobs)
+    quiet = types.SimpleNamespace(
+        show=progress or (lambda *_: None),
+        head=lambda _: None,
+        note_once=lambda _, line: notes.append(line),
+    )
     for done in self.stream(jobs, how, quiet):
-      while quiet.lines:
-        warnings.warn(quiet.lines.pop(0), stacklevel=2)
+      while notes:
+        warnings.warn(notes.pop(0), stacklevel=2)
       if done.error:
         raise done.error
       summaries[done.job.number] = done.row['prediction']
     return summaries
+
+  def _check_text(self, document, name):
+    """Returns the Text of a document that is not empty and no file's name."""
+    is_short = isinstance(document, str) and len(document) < 1000
+    if is_short and os.path.isfile(document):
+      raise InputError(
+          f'{visible(document)}: is the name of a file; expected a text, such '
+          f'as those of locost_jax.read({document!r})'
+      )
+    text = documents_lib.text_of(document, self.pages)
+    if not text.text.strip():
+      raise InputError(f'{name} is empty: expected some text')
+    return text
 
   def _change(self, settings, options):
     """`decode_settings.change`, with the ids of what `start` asks for."""
@@ -274,7 +284,7 @@ class Summarizer:
   def read(
       self, document: Document, max_input_length: int | None = None
   ) -> reading.Read:
-    """A document, see `texts`, as the model reads it: a `reading.Read`.
+    """A document, see `documents`, as the model reads it: a `reading.Read`.
 
     Raises:
       InputError: no text in it, or a max_input_length of a model that reads
@@ -287,16 +297,16 @@ class Summarizer:
           f'{self.pages.num_pages} pages of {self.pages.page_length} tokens, '
           'which num_pages and page_length change'
       )
-    text = texts.text_of(document, self.pages)
+    text = documents_lib.text_of(document, self.pages)
     return reading.read(self.vocabulary, text, self.pages, max_input_length)
 
   def locate(
       self, document: Document, max_input_length: int | None = None
   ) -> tuple[str, reading.Read, list[np.ndarray]]:
-    """The text of a document, its Read, and `reading.places` of the ids."""
-    text = texts.text_of(document, self.pages)
+    """The text of a document, its Read, and `token_places.places` of the ids."""
+    text = documents_lib.text_of(document, self.pages)
     given = self.vocabulary, text, self.pages, max_input_length
-    return text.text, reading.read(*given), reading.places(*given)
+    return text.text, reading.read(*given), token_places.places(*given)
 
   def memory_of(self, pages: Sequence) -> Mapping[str, jax.Array]:
     """`Read.pages` of one document -> `memory` of it alone."""
@@ -335,3 +345,106 @@ class Summarizer:
     elif name == 'inputs':
       self.config.check_mask(tokens != self.config.pad_id, name)
     return tokens.astype(np.int32), mask
+
+
+@checkpoint.choose_again
+def load(
+    directory: str | os.PathLike,
+    dtype: jax.typing.DTypeLike = jnp.float32,
+    convolution: str = 'exact',
+    allow_download: bool = False,
+    **pages,
+) -> Summarizer:
+  """Loads a model.
+
+  Args:
+    directory: a WORKDIR (it stands for its last finished phase and there for
+      its best checkpoint, or its latest), a checkpoint in it, a Hugging Face
+      directory, a name on its Hub: hf://org/name[@revision], or
+      builtin:documentation, the model that comes with the package.
+    dtype: of matmuls and activations: float32 or bfloat16. float64 (with
+      jax_enable_x64) computes everything in it.
+    convolution: 'exact', or 'release' to reproduce the CUDA path that released
+      weights were trained with (see `ops.long_conv.release_kernel`). Only
+      'exact' gives results that do not depend on padding.
+    allow_download: whether org/name is a name on the Hub, too, where there is no
+      such directory.
+    **pages: fields of `documents.Pages`, for a model that reads pages. The
+      defaults are those of the run that trained the model; for a Hugging Face
+      directory see `reading.choose_pages`.
+
+  Returns:
+    A `Summarizer`; its vocabulary is None when the directory has no tokenizer
+    files.
+
+  Raises:
+    InputError: nothing there, or something missing, unused or mismatched.
+  """
+  directory = hub.find_directory(directory, allow_download)
+  run, data = find.find_run(directory), None
+  if run is None:
+    config, home = configs.model_config(directory), directory
+    decoding = configs.generation_settings(directory)
+  else:
+    home, step_directory, settings = run
+    config, data = dict(settings['model']), settings.get('data')
+    with untrusted.named(os.path.join(home, 'config.json')):
+      decoding = decode_settings.of_run(settings)
+  if 'convolution' in config:
+    config['convolution'] = convolution
+  dtype = jnp.dtype(dtype)
+  with untrusted.named(os.path.join(home, 'config.json')):
+    models.make_config(config)
+  model = models.build(config, dtype=dtype.name)
+  chosen = reading.choose_pages(model.config, data, pages)
+  vocabulary = find.find_vocabulary(home)
+  find.check_vocabulary(home, vocabulary, config)
+  if vocabulary is not None:
+    models.check_padding(
+        model.config, vocabulary.pad_id, f'{home}: its vocabulary'
+    )
+  abstract = parameters.abstract_params(model)
+  precision = jnp.promote_types(dtype, jnp.float32)
+
+  place = functools.partial(_place, precision=precision, where=directory)
+  if run is None:
+    where = str(directory)
+    flat = weights.load_params(
+        directory, config, parameters.flatten(abstract), place
+    )
+  else:
+    where = str(step_directory)
+    params = find.load_run_params(step_directory, settings)
+    checkpoint.compare(params, abstract, step_directory)
+    params = parameters.flatten(params)
+    flat = {path: place(params.pop(path)) for path in list(params)}
+  params = parameters.unflatten(flat)
+  return Summarizer(model, params, vocabulary, decoding, chosen, where)
+
+
+def _place(array, precision, where):
+  """Puts a parameter in its place; then what was read of it can be freed."""
+  if not np.isfinite(array).all():
+    raise InputError(
+        f'{where}: one of its weights, of the shape {list(array.shape)}, '
+        'is not a finite number (NaN or Inf): such a model writes nothing'
+    )
+  return jax.device_put(array.astype(precision, copy=False)).block_until_ready()
+
+
+def read(path: str | os.PathLike) -> list[str]:
+  """Reads the texts of documents as the summarize command does.
+
+  Args:
+    path: a text, Markdown, web page, EPUB, PDF, Word document, subtitles, JSON
+      Lines, or a directory of such files.
+
+  Raises:
+    InputError: a file that cannot be read, is empty or is of another kind.
+  """
+  lines = []
+  found, failures = documents_lib.read([os.fspath(path)], report=lines.append)
+  if failures:
+    errors = [line for line in lines if line.startswith('error: ')]
+    raise InputError(errors[0].removeprefix('error: '))
+  return [document.text for document in found]

@@ -24,10 +24,10 @@ from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
 from locost_jax.models import parameters
+from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import results
 from locost_jax.summarizing import stream
-from locost_jax.summarizing import texts
 from locost_jax.workdir import checkpoint
 
 
@@ -43,13 +43,12 @@ class Where(NamedTuple):
   report: str | None  # FILE.html
 
 
-def write(summarizer, documents, options, where, make_pages, unread=0):
+def write(summarizer, documents, options, where, unread=0):
   """Summarises the documents and writes the summaries.
 
   Args:
-    documents: list of `texts.Document`.
+    documents: list of `documents.Document`.
     options: `stream.Options`.
-    make_pages: makes the `report.Pages`; None: there is no report.
     unread: number of other documents, which could not be read.
 
   Returns:
@@ -60,13 +59,14 @@ def write(summarizer, documents, options, where, make_pages, unread=0):
   made_with = {}
   if where.as_json or where.output:
     made_with = describe_origin(summarizer, settings, options, where.dtype)
-  documents = [_with_text(document, summarizer.pages) for document in documents]
-  _report_missing_parts(documents, summarizer.pages, progress)
-  jobs = [
-      stream.Job(i, d, hash_text(reading.front_of(d.as_read) + d.text))
-      for i, d in enumerate(documents)
-  ]
-  pages = make_pages and make_pages(summarizer, settings, where, jobs, progress)
+  jobs = _make_jobs(documents, summarizer.pages, progress)
+  pages = None
+  if where.report:
+    from locost_jax.summarizing import report  # its template engine is slow
+
+    pages = report.Pages(
+        summarizer, settings, options.parts, where, jobs, progress
+    )
   failed = []
   with contextlib.ExitStack() as stack:
     file, printer, todo = None, _Printer(where.as_json, progress), jobs
@@ -139,11 +139,9 @@ class _Printer:
         self._print(row)
 
   def _print(self, row):
-    line = (
-        results.json_line(row, sys.stdout.encoding or 'utf-8')
-        if self._as_json
-        else results.text_line(row)
-    )
+    line = results.text_line(row)
+    if self._as_json:
+      line = results.json_line(row, sys.stdout.encoding or 'utf-8')
     try:
       print(line, flush=True)
     except BrokenPipeError:  # the reader has closed the pipe
@@ -153,24 +151,25 @@ class _Printer:
       raise InputError(f'standard output: {disk_error(error)}') from None
 
 
-def _with_text(document, pages):
-  """Returns a document with the text the model reads."""
-  text = texts.text_of(document.as_read or document.text, pages)
-  if document.query:
-    text = text._replace(query=document.query)
-  return document._replace(text=text.text, as_read=text)
-
-
-def _report_missing_parts(documents, pages, progress):
-  """Reports once which documents lack the parts that `pages` needs."""
-  field = texts.field_of(pages)
-  lacking = [d.id for d in documents if field and d.as_read.parts is None]
+def _make_jobs(documents, pages, progress):
+  """Returns a Job for each document, with the text that the model reads."""
+  jobs, lacking = [], []
+  for number, document in enumerate(documents):
+    text = documents_lib.text_of(document.as_read or document.text, pages)
+    if document.query:
+      text = text._replace(query=document.query)
+    if documents_lib.field_of(pages) and text.parts is None:
+      lacking.append(document.id)
+    document = document._replace(text=text.text, as_read=text)
+    read = reading.front_of(text) + text.text
+    jobs.append(stream.Job(number, document, hash_text(read)))
   if lacking:
     more = f' and {len(lacking) - 1} more' if lacking[1:] else ''
     progress.note(
-        f'{visible(lacking[0])}{more}: no {field}, which {pages.pages!r} pages '
-        "are made of; cut into 'spatial' pages instead"
+        f'{visible(lacking[0])}{more}: no {documents_lib.field_of(pages)}, which '
+        f"{pages.pages!r} pages are made of; cut into 'spatial' pages instead"
     )
+  return jobs
 
 
 # --- What made a summary ---
@@ -194,13 +193,14 @@ def fingerprint(summarizer):
 
 def describe_settings(summarizer, options):
   """Returns {name: value} of all that decides how a document is summarised."""
-  pages = summarizer.pages and dataclasses.asdict(summarizer.pages)
+  pages = dataclasses.asdict(summarizer.pages) if summarizer.pages else {}
+  pages.pop('query_in', None)
   return {
       **decode_settings.as_dict(options.settings),
       'method': decode_settings.method_of(options.settings),
       'seed': options.seed,
       'max_input_length': options.max_input_length,
-      **{k: x for k, x in (pages or {}).items() if k != 'query_in'},
+      **pages,
   }
 
 
@@ -249,23 +249,18 @@ def _describe_done(done, total):
 
 
 def _describe_end(jobs, failed, unread, where, has_report):
-  """Returns the last line on stderr.
+  """Returns the last line on stderr: how many documents, and which files.
 
   Args:
-    jobs: list of stream.Job, one for each question about a document.
+    jobs: one for each question about a document.
     failed: those of them that have no summary.
     unread: number of other documents, which could not be read.
 
   Returns:
-    A line; '' for one document whose summary is on stdout, without a report.
+    '' for one document whose summary is on stdout, without a report.
   """
-  every, lacking = (
-      {
-          (job.document.source, job.document.id, job.document.text)
-          for job in some
-      }
-      for some in (jobs, failed)
-  )
+  name = lambda document: (document.source, document.id, document.text)
+  every, lacking = ({name(job.document) for job in x} for x in (jobs, failed))
   done, left_out = len(every) - len(lacking), len(lacking) + unread
   places = []
   if where.output:

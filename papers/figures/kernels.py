@@ -18,11 +18,11 @@ import math
 import jax
 import numpy as np
 
+import locost_jax
 from locost_jax.errors import InputError
 from locost_jax.models import locost
 from locost_jax.ops import ssm
 from locost_jax.ops import ssm_kernel
-from locost_jax.summarizing import pretrained
 from papers.figures import points
 from papers.figures import style
 
@@ -42,7 +42,7 @@ def _layer_kernels(config, parameters, length):
 
 def of_layers(workdir, length):
   """Returns (kernels [C, D, L], bound [C, D] in tokens) of each layer."""
-  summarizer = pretrained.load(workdir)
+  summarizer = locost_jax.load(workdir)
   config = summarizer.config
   if not isinstance(config, locost.LocostConfig):
     raise InputError(

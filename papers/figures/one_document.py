@@ -2,14 +2,13 @@
 
 import numpy as np
 
+import locost_jax
 from locost_jax.attribution import attribution
 from locost_jax.attribution import selected_tokens
 from locost_jax.attribution import words as words_lib
 from locost_jax.errors import InputError
 from locost_jax.summarizing import documents
-from locost_jax.summarizing import pretrained
-from locost_jax.summarizing import reading
-from locost_jax.summarizing import texts
+from locost_jax.summarizing import token_places
 from papers.figures import style
 
 COLUMNS = 240  # of the picture of attention, each a part of the document
@@ -21,7 +20,7 @@ def load(workdir, document, summary=None):
   found = _read_one(document)
   text = found.text if found.as_read is None else found.as_read
   written = None if summary is None else _read_one(summary).text
-  return pretrained.load(workdir), text, written
+  return locost_jax.load(workdir), text, written
 
 
 def _read_one(path):
@@ -44,7 +43,7 @@ def write_summary(summarizer, text, summary=None):
     raise InputError('this model has no vocabulary: it cannot read a text')
   if summary is None:
     (summary,) = summarizer.summarize([text])
-  return reading.summary_tokens(summarizer, summary)
+  return token_places.summary_tokens(summarizer, summary)
 
 
 def weights_of_pages(summarizer, text, summary=None):
@@ -89,7 +88,7 @@ def attention(summarizer, text, summary=None):
     that the model selected.
   """
   tokens = write_summary(summarizer, text, summary)
-  read = summarizer.read(texts.text_of(text, summarizer.pages))
+  read = summarizer.read(documents.text_of(text, summarizer.pages))
   memory = summarizer.memory_of(read.pages)
   columns, number = selected_tokens.columns(summarizer, read.pages)
   mass = attribution.passage_mass(

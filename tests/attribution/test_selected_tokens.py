@@ -11,8 +11,8 @@ import pytest
 from locost_jax.attribution import attribution
 from locost_jax.attribution import page as page_lib
 from locost_jax.attribution import selected_tokens
-from locost_jax.summarizing import reading
-from locost_jax.summarizing import texts
+from locost_jax.summarizing import documents as documents_lib
+from locost_jax.summarizing import token_places
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests import bart_files
@@ -40,7 +40,9 @@ def summarizer(request, tmp_path_factory):
   if request.param == 'marks':
     directory = tmp_path_factory.mktemp('vocabulary')
     vocabulary = vocabulary_lib.load_vocabulary(bart_files.write(directory))
-  made = random_model('simcas', vocabulary, texts.Pages('chunks', 1, 14, ''))
+  made = random_model(
+      'simcas', vocabulary, documents_lib.Pages('chunks', 1, 14, '')
+  )
   # Small logits, so that the selector keeps about half.
   output = made.params['selector']['actor']['output']
   output['kernel'], output['bias'] = 0.1 * output['kernel'], 0 * output['bias']
@@ -74,7 +76,9 @@ def test_selected_tokens_equal_a_loop(text, padding, summarizer):
   reader = with_config(summarizer, padding=padding)
   pages, _, mask = read_mask(reader, text)
   found = attribution.attribute(reader, text, tokens_of(reader)).selection
-  ends = reading.places(reader.vocabulary, texts.Text(text), reader.pages)
+  ends = token_places.places(
+      reader.vocabulary, documents_lib.Text(text), reader.pages
+  )
   selected, total, letters = 0, 0, set()
   before = 0
   for c, page in enumerate(pages):

@@ -9,7 +9,7 @@ from locost_jax.attribution import attribution
 from locost_jax.attribution import page as page_lib
 from locost_jax.attribution import words as words_lib
 from locost_jax.config import decode_settings
-from locost_jax.summarizing import texts
+from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from tests.attribution import test_page
@@ -27,8 +27,8 @@ TEXT = '\n\n'.join(
 )
 SUMMARY = 'They slept north. ¿Qué? <swam>'
 PAGES = {
-    'pagesum': texts.Pages('spatial', 3, 60, ''),
-    'simcas': texts.Pages('chunks', 1, 14, ''),
+    'pagesum': documents_lib.Pages('spatial', 3, 60, ''),
+    'simcas': documents_lib.Pages('chunks', 1, 14, ''),
 }
 
 

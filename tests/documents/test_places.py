@@ -2,9 +2,9 @@
 
 import pytest
 
-from locost_jax.documents import markdown
 from locost_jax.documents import markup
 from locost_jax.documents import places
+from locost_jax.documents import readers
 from locost_jax.documents.places import Place
 from tests.deadline import within
 
@@ -29,7 +29,7 @@ def test_markdown_headings():
       'intro\n\n# The *first* one #\ntext\n```\n# no heading\n```\nSecond\n'
       '------\nmore\n\n---\n## [Third](http://x)\nend'
   )
-  found = markdown.read(text)
+  found = readers.read_markdown(text.encode(), 'x')
   assert found.text == text
   labels = [place.label for place in found.places]
   assert labels == ['The first one', 'Second', 'Third']
@@ -57,5 +57,7 @@ def test_html_headings_returns_the_text_of_html_text():
 )
 def test_markdown_is_read_in_linear_time(heading):
   with within():
-    found = markdown.read(f'# {heading}\n{heading}\n---\nend')
+    found = readers.read_markdown(
+        f'# {heading}\n{heading}\n---\nend'.encode(), 'x'
+    )
   assert all(len(place.label) <= 80 for place in found.places)

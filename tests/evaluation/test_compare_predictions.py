@@ -97,7 +97,7 @@ def test_few_documents_lead_with_the_exact_test(compare, n, first, second):
   _, out, _ = compare(ours, theirs)
   lines = out.splitlines()
   assert all(len(line) <= 80 for line in lines[2:])
-  assert f'p: {first}   {second} won-tied-lost' in out
+  assert f'p: {first}  p: {second}  won-tied-lost' in out
   assert ('Go by swap' in out) == (n < 50)
   found = json.loads(compare(ours, theirs, '--format=json')[1])
   tests = dict(swap='p_randomisation', boot='p_bootstrap')

@@ -273,29 +273,6 @@ def test_a_text_without_capitals_has_sentences():
   assert pages.spatial(text, 3)[:2] == ['', '']
 
 
-def test_punkt(monkeypatch):
-  import nltk
-
-  found = protocols.find('google', split=protocols.PUNKT)
-  assert '|split:punkt|' in protocols.signature(found, 1)
-  monkeypatch.setattr(nltk, 'sent_tokenize', lambda text: text.split(' | '))
-  pair = 'a b | c d', 'c d | a b'
-  by_punkt = protocols.score(found, pair[0], [pair[1]])
-  assert by_punkt['rougeLsum'] == 100 > score('google', *pair)['rougeLsum']
-  lines = 'a b | c d\ne', 'c d | a b\ne'  # has newlines
-  assert protocols.score(found, *lines[:1], [lines[1]]) == score(
-      'google', *lines
-  )
-
-
-def test_absent_data_of_punkt_give_one_line(monkeypatch):
-  import nltk
-
-  monkeypatch.setattr(nltk.data, 'path', [])
-  with pytest.raises(InputError, match='--split=punkt: .*downloader punkt_tab'):
-    protocols.on_lines('a b', protocols.PUNKT)
-
-
 # --- Scripts -----------------------------------------------------------------
 
 

@@ -346,7 +346,6 @@ def test_loading_takes_little_more_memory_than_the_weights(tmp_path):
   program = """if True:
       import sys
       import locost_jax, jax
-      from locost_jax.summarizing import pretrained
       def peak():
         with open('/proc/self/status') as f:
           return next(int(line.split()[1]) << 10 for line in f

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import locost_jax
 from locost_jax import models
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.models import layers as model_layers
 from locost_jax.models import lora
 from locost_jax.models import parameters
-from locost_jax.summarizing import pretrained
 from locost_jax.training import step as step_lib
 from locost_jax.training import train
 from locost_jax.training import warm_start
@@ -297,9 +297,9 @@ def test_a_fine_tuned_run_loads_merged_weights(tmp_path):
       lambda params, step: seen.append(copied(params)) or {},
   )
   raw = checkpoint.load_params(tmp_path / 'tuned')
-  before = pretrained.load(tmp_path / 'base')
+  before = locost_jax.load(tmp_path / 'base')
   jax.tree.map(np.testing.assert_array_equal, lora.without(raw), before.params)
-  after = pretrained.load(tmp_path / 'tuned')
+  after = locost_jax.load(tmp_path / 'tuned')
   assert jax.tree.structure(after.params) == jax.tree.structure(before.params)
   adapted = 0
   for path, leaf in flat(after.params).items():
@@ -333,7 +333,7 @@ def test_a_fine_tuned_run_loads_merged_weights(tmp_path):
   path.write_text(json.dumps(stored))
   jax.tree.map(
       np.testing.assert_array_equal,
-      pretrained.load(tmp_path / 'base').params,
+      locost_jax.load(tmp_path / 'base').params,
       before.params,
   )
 

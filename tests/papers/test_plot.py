@@ -14,7 +14,7 @@ from rouge_score import rouge_scorer
 import locost_jax
 from locost_jax.attribution import attribution
 from locost_jax.errors import InputError
-from locost_jax.summarizing import reading
+from locost_jax.summarizing import token_places
 from papers import plot
 from papers.figures import comparisons
 from papers.figures import costs
@@ -329,7 +329,7 @@ def test_page_weights_of_words_come_from_their_tokens(home):
   )
   assert words == ['An', 'old', 'house.']
   np.testing.assert_allclose(weights.sum(1), 1, atol=1e-5)
-  tokens = reading.summary_tokens(summarizer, 'An old house.')
+  tokens = token_places.summary_tokens(summarizer, 'An old house.')
   memory = summarizer.memory_of(summarizer.tokenize(text))
   of_tokens = attribution.page_weights(summarizer, memory, tokens)
   # Tokens are bytes: each belongs to the word that it is in or follows.
@@ -351,7 +351,7 @@ def test_attention_equals_that_of_the_source_page(home):
   summarizer = locost_jax.load(home / 'simcas')
   given = summarizer, (home / 'text.txt').read_text(), 'Old house.'
   tokens, mass, selected = one_document.attention(*given)
-  ids = reading.summary_tokens(summarizer, 'Old house.')
+  ids = token_places.summary_tokens(summarizer, 'Old house.')
   source = attribution.attribute(*given[:2], ids)
   is_text = [bool(token) for token in tokens]
   assert ''.join(tokens) == 'Old house.' and mass.shape[0] == len(ids)

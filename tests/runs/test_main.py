@@ -9,13 +9,13 @@ import shlex
 
 import pytest
 
+import locost_jax
 from locost_jax import main
 from locost_jax import models
 from locost_jax.devices import sharding
 from locost_jax.runs import assemble
 from locost_jax.runs import checks
 from locost_jax.runs import resume
-from locost_jax.summarizing import pretrained
 from locost_jax.vocabularies import sentencepiece_training
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from locost_jax.workdir import checkpoint
@@ -263,7 +263,7 @@ def test_phases_from_start_to_end(call, succeed, corpus, tmp_path):
   assert (run / 'first' / 'checkpoints' / '2' / 'params').is_dir()
   scale = lambda params: params['encoder']['norm']['scale']
   params = checkpoint.load_params(run / 'second')
-  assert (scale(pretrained.load(str(run)).params) == scale(params)).all()
+  assert (scale(locost_jax.load(str(run)).params) == scale(params)).all()
 
   # With few documents, the best checkpoint is chosen by loss.
   assert stored['checkpoint']['metric'] == 'loss'

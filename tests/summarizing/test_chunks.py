@@ -1,7 +1,5 @@
 """A model that reads chunks, from text to summary; refused inputs."""
 
-import types
-
 import jax
 import numpy as np
 import pytest
@@ -12,10 +10,10 @@ from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
 from locost_jax.generation import generate
 from locost_jax.models import chunk_memory
-from locost_jax.summarizing import batch_memory
+from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import stream
-from locost_jax.summarizing import texts
+from locost_jax.summarizing import token_places
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from tests.data.rows import write_jsonl
@@ -52,7 +50,7 @@ def summarizer():
       params,
       VOCABULARY,
       decode_settings.Settings(**LONG_TEXTS),
-      texts.Pages('chunks', page_length=16),
+      documents_lib.Pages('chunks', page_length=16),
   )
 
 
@@ -66,7 +64,9 @@ def summarizer():
 )
 def test_max_input_length_counts_tokens_in_chunks(form, document, most):
   """Keeps the first tokens of the document, like the data pipeline."""
-  pages, text = texts.Pages(form, page_length=16), texts.Text(document)
+  pages, text = documents_lib.Pages(form, page_length=16), documents_lib.Text(
+      document
+  )
   read = reading.read(VOCABULARY, text, pages, most)
   assert read.dropped == 0
   parts = pages_lib.pieces({'document': document}, form, 1)
@@ -76,7 +76,7 @@ def test_max_input_length_counts_tokens_in_chunks(form, document, most):
   assert held == whole[:most]
   left_out = max(len(whole) - most, 0)
   assert read.tokens == sum(map(len, read.pages)) + left_out
-  places = reading.places(VOCABULARY, text, pages, most)
+  places = token_places.places(VOCABULARY, text, pages, most)
   assert [len(x) for x in places] == [len(x) for x in read.pages]
   shown = len(held) if document.strip() else 0  # white space has no place
   assert sum((x >= 0).sum() for x in places) == shown
@@ -146,31 +146,17 @@ def test_options_of_pages_are_refused(key, summarizer):
   assert reading.choose_pages(summarizer.config, stored, {}).page_length == 16
 
 
-def test_max_input_length_lowers_the_memory_needed(summarizer, monkeypatch):
-  """A document cut to the proposed length has the estimated shape."""
+def test_a_document_that_does_not_fit_names_the_flag(summarizer, monkeypatch):
   settings = decode_settings.Settings(num_beams=2, max_length=8)
-  needs = lambda *shape: batch_memory.peak_of(
-      batch_memory.needed_bytes(
-          summarizer.model, summarizer.params, 1, shape, settings
-      )
-  )
-  document = types.SimpleNamespace(id='a')
-  job = types.SimpleNamespace(document=document, kept=512)
-  options = stream.Options(settings, available=needs(8, 16) - 1)
-  limits = batch_memory.BatchLimits(summarizer, options)
-  assert limits.rows((8, 16)) == 0 and limits.rows((7, 16)) == 1
-  said = str(limits.too_large(job, (8, 16)))
-  assert said.endswith('--max_input_length=105 fits')  # 7 chunks with a mark
-  long = 'a' * 500
-  assert len(summarizer.read(long, 105).pages) == 7
-  assert len(summarizer.read(long, 106).pages) == 8
-  sentences = changed(summarizer, pages='sentence_chunks')
-  limits = batch_memory.BatchLimits(sentences, options)
-  assert str(limits.too_large(job, (8, 16))).endswith('=45 fits')
-  worst = ('A' + 6 * 'a' + '. ') * 9  # a sentence fills half of a chunk
-  assert 5 <= len(sentences.read(worst, 45).pages) <= 7
-
+  given = summarizer.model, summarizer.params, 1, (8, 16), settings
+  needed = stream.peak_of(stream.needed_bytes(*given))
+  options = stream.Options(settings, available=needed - 1)
+  rows = lambda *shape: stream.most_rows(summarizer, options, shape)
+  assert rows(8, 16) == 0 and rows(7, 16) == 1
+  document = documents_lib.Document('a', '', 'a.txt')
   job = stream.Job(0, document, '', [[5] * 16])
+  said = str(stream.too_large(summarizer, options, job, (8, 16)))
+  assert said.endswith('--max_input_length lowers the need')
   monkeypatch.setattr(stream, '_generate', lambda *_: None)
   (done,) = stream._write_batch(  # pylint: disable=protected-access
       summarizer, [job], (1, 1, 16), options, None

@@ -1,13 +1,17 @@
 """Error messages name the cause."""
 
+import functools
 import math
+import re
 import resource
 
 import jax
 import pytest
 
 from locost_jax.attribution import page as page_lib
+from locost_jax.command_line import progress
 from locost_jax.devices import memory
+from locost_jax.summarizing import write_summaries
 from locost_jax.summarizing.summarizer import Summarizer
 from tests.summarizing.summarize_command import error_line
 
@@ -97,3 +101,57 @@ def test_the_last_line_names_no_file_that_was_not_written(
   names = tmp_path / 'a.txt', tmp_path / 'b.txt'
   status, _, err = call('--checkpoint', run, f'--report={page}', *names)
   assert status == 2 and last_line(err) == '2 documents summarised'
+
+
+@pytest.fixture
+def show_all(monkeypatch):
+  """Every line of the progress is printed."""
+  monkeypatch.setattr(
+      write_summaries,
+      'Progress',
+      functools.partial(progress.Progress, seconds=0.0),
+  )
+
+
+def write_document(path):
+  paragraphs = (f'The text of {i} and {i * i}.' for i in range(12))
+  path.write_text('\n\n'.join(paragraphs))
+  return path
+
+
+@pytest.mark.parametrize(
+    'parts, level', [('rank', ''), ('hierarchical', ', level 1')]
+)
+def test_the_progress_names_the_parts(
+    run, call, tmp_path, show_all, parts, level
+):
+  paths = [write_document(tmp_path / name) for name in ('a.txt', 'b.txt')]
+  flags = f'--parts={parts} --part_length=128 --batch_size=2 --max_length=40'
+  status, _, err = call('--checkpoint', run, *flags.split(), *paths)
+  assert status == 0, err
+  for path in paths:
+    assert f'\n{path}{level}, part 1/' in f'\n{err}'
+
+
+def test_the_progress_of_a_document_has_the_time_left(
+    run, call, tmp_path, show_all
+):
+  path = write_document(tmp_path / 'a.txt')
+  page = f'--report={tmp_path / "page.html"}'
+  lengths = '--min_length=60', '--max_length=60'
+  _, _, err = call('--checkpoint', run, *lengths, page, path)
+  assert re.search(rf'^{path}  decoding  .* left$', err, re.M), err
+  assert f'\n{path}  page  0/1\n' in err
+
+
+def test_a_continued_command_counts_within_its_total(
+    run, call, tmp_path, show_all
+):
+  """Its documents have the numbers that they have among all documents."""
+  paths = [str(write_document(tmp_path / f'{i}.txt')) for i in range(3)]
+  rest = '--checkpoint', run, '--max_length=4', f'--output={tmp_path}/o.jsonl'
+  assert call(*rest, paths[0])[0] == 0
+  status, _, err = call(*rest, *paths)
+  assert status == 0
+  counts = re.findall(r'^(\d)/(\d)(?: and 1 more)?  \w+ing', err, re.M)
+  assert counts and all(int(at) <= int(total) == 3 for at, total in counts), err

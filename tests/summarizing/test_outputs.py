@@ -12,9 +12,9 @@ import pytest
 
 from locost_jax.attribution import page as page_lib
 from locost_jax.errors import InputError
-from locost_jax.summarizing import pretrained
 from locost_jax.summarizing import results
 from locost_jax.vocabularies import byte_vocabulary
+from locost_jax.workdir import find
 from tests.data.rows import read_jsonl
 from tests.data.rows import write_jsonl
 from tests.summarizing.summarize_command import error_line
@@ -309,9 +309,9 @@ def test_a_full_stdout(run, call, thesis, monkeypatch):
 
 @pytest.mark.parametrize('value', [float('nan'), float('inf')])
 def test_weights_that_are_not_finite(run, call, thesis, monkeypatch, value):
-  find_params = pretrained.find.load_run_params
+  find_params = find.load_run_params
   monkeypatch.setattr(
-      pretrained.find,
+      find,
       'load_run_params',
       lambda *arguments: jax.tree.map(
           lambda leaf: leaf * value, find_params(*arguments)

@@ -17,10 +17,10 @@ from locost_jax.attribution import words as words_lib
 from locost_jax.config import decode_settings
 from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
-from locost_jax.summarizing import batch_memory
+from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import stream
-from locost_jax.summarizing import texts
+from locost_jax.summarizing import token_places
 from locost_jax.vocabularies import byte_vocabulary
 from tests import products
 from tests.data.rows import write_jsonl
@@ -50,7 +50,7 @@ SECTIONS = [
 @pytest.fixture(scope='module')
 def summarizer():
   """A small PageSum with random weights that reads bytes."""
-  pages = texts.Pages('spatial', 3, 80, '')
+  pages = documents_lib.Pages('spatial', 3, 80, '')
   return random_model('pagesum', VOCABULARY, pages, max_positions=96)
 
 
@@ -65,7 +65,7 @@ def test_documents_are_read_as_in_training(
       'sections': SECTIONS,
       'documents': ['One. Two.', ' ', 'Three days had gone.'],
   }
-  pages = texts.Pages(form, 4, page_length, empty_page)
+  pages = documents_lib.Pages(form, 4, page_length, empty_page)
   read = changed(summarizer, **dataclasses.asdict(pages)).read(row)
   parts = pages_lib.pieces(row, form, 4)
   trained = pages_lib.tokenise(parts, '', pages, 0, VOCABULARY)
@@ -86,10 +86,10 @@ def test_tokens_are_located_at_their_letters(form, page_length):
       'sections': SECTIONS,
       'documents': ['One. Two.', 'Three  à la. Mode.'],
   }
-  pages = texts.Pages(form, 3, page_length, '.')
-  text = texts.text_of(row, pages)
+  pages = documents_lib.Pages(form, 3, page_length, '.')
+  text = documents_lib.text_of(row, pages)
   read = reading.read(VOCABULARY, text, pages)
-  places = reading.places(VOCABULARY, text, pages)
+  places = token_places.places(VOCABULARY, text, pages)
   assert [len(x) for x in places] == [len(x) for x in read.pages]
   seen = 0
   for ids, ends in zip(read.pages, places):
@@ -103,8 +103,8 @@ def test_tokens_are_located_at_their_letters(form, page_length):
 
 
 def test_places_without_pages():
-  text = texts.Text('A whale. ¿Qué?')
-  (ends,) = reading.places(VOCABULARY, text, None, 6)
+  text = documents_lib.Text('A whale. ¿Qué?')
+  (ends,) = token_places.places(VOCABULARY, text, None, 6)
   (ids,) = reading.read(VOCABULARY, text, None, 6).pages
   assert VOCABULARY.decode(ids) == 'A wha'
   assert ends.tolist() == [*range(1, 6), -1]
@@ -117,7 +117,9 @@ def test_a_document_is_cut_before_paging(summarizer):
   assert read.pages == summarizer.read(first).pages
   assert read.dropped == 0 and read.tokens > sum(map(len, read.pages))
   assert abs(read.tokens - whole.tokens) < 10  # white space between pages
-  places = reading.places(VOCABULARY, texts.Text(TEXT), reader.pages)
+  places = token_places.places(
+      VOCABULARY, documents_lib.Text(TEXT), reader.pages
+  )
   assert max(ends.max() for ends in places) == len(first.rstrip())
 
 
@@ -223,7 +225,9 @@ def test_attention_on_passages_is_weighted_by_page(summarizer):
   tokens = [70, 80, 90, 75, VOCABULARY.eos_id]
   source = attribution.attribute(summarizer, TEXT, tokens)
   read = summarizer.read(TEXT)
-  places = reading.places(VOCABULARY, texts.Text(TEXT), summarizer.pages)
+  places = token_places.places(
+      VOCABULARY, documents_lib.Text(TEXT), summarizer.pages
+  )
   P = len(source.passages)
   owners = [passages_lib.owners(ends, source.passages) for ends in places]
   expected = direct_mass(summarizer, read.pages, owners, P, tokens)[:-1]
@@ -280,13 +284,13 @@ def test_page_options_come_from_the_run_and_the_caller():
   stored = dict(
       pages='discourse', num_pages=8, page_length=12, empty_page='', other=1
   )
-  assert reading.choose_pages(config, stored, {}) == texts.Pages(
+  assert reading.choose_pages(config, stored, {}) == documents_lib.Pages(
       'discourse', 8, 12, ''
   )
   given = {'num_pages': 3, 'pages': None, 'page_length': None}
   assert reading.choose_pages(config, stored, given).num_pages == 3
   most = config.max_positions
-  assert reading.choose_pages(config, None, {}) == texts.Pages(
+  assert reading.choose_pages(config, None, {}) == documents_lib.Pages(
       'spatial', 7, most, ''
   )
   release = dataclasses.replace(config, padding='release')
@@ -301,7 +305,7 @@ def test_page_options_come_from_the_run_and_the_caller():
 
 def test_page_options_when_a_directory_is_loaded():
   golden = locost_jax.load(GOLDEN / 'pagesum', num_pages=2, page_length=20)
-  assert golden.pages == texts.Pages('spatial', 2, 20, '')
+  assert golden.pages == documents_lib.Pages('spatial', 2, 20, '')
 
 
 def test_bad_inputs_are_refused(summarizer):
@@ -319,7 +323,7 @@ def test_memory_is_estimated_for_all_pages(summarizer):
   """Eight pages need eight times the states, keys and caches of one."""
   settings = decode_settings.Settings(num_beams=2, max_length=8)
   parts = {
-      P: batch_memory.needed_bytes(
+      P: stream.needed_bytes(
           summarizer.model, summarizer.params, 1, (P, 64), settings
       )
       for P in (1, 8)
@@ -327,13 +331,14 @@ def test_memory_is_estimated_for_all_pages(summarizer):
   logits = 16 * 2 * summarizer.config.vocab_size
   assert parts[8]['decoding'] - logits == 8 * (parts[1]['decoding'] - logits)
   assert 6 < parts[8]['encoding'] / parts[1]['encoding'] < 10
-  available = batch_memory.peak_of(parts[8]) - 1
-  limits = batch_memory.BatchLimits(
-      summarizer, stream.Options(settings, available=available)
-  )
-  assert limits.rows((8, 64)) == 0 and limits.rows((7, 64)) == 1
+  available = stream.peak_of(parts[8]) - 1
+  given = summarizer, stream.Options(settings, available=available)
+  assert stream.most_rows(*given, (8, 64)) == 0
+  assert stream.most_rows(*given, (7, 64)) == 1
   job = types.SimpleNamespace(document=types.SimpleNamespace(id='a'), kept=512)
-  assert str(limits.too_large(job, (8, 64))).endswith('--num_pages=7 fits')
+  assert str(stream.too_large(*given, job, (8, 64))).endswith(
+      '--num_pages lowers the need'
+  )
 
 
 def test_the_command_reads_pages(tmp_path, summarizer, monkeypatch, call_json):

@@ -12,8 +12,9 @@ from locost_jax.config import decode_settings
 from locost_jax.data import corpus_rows
 from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
+from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import reading
-from locost_jax.summarizing import texts
+from locost_jax.summarizing import token_places
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
@@ -32,9 +33,9 @@ def test_without_texts_in_parts_the_document_is_read(form, blank):
       'sections': [{'heading': '', 'text': blank}],
       'documents': [blank, blank],
   }
-  pages = texts.Pages(form, 2)
-  text = texts.text_of(row, pages)
-  assert text == texts.Text('A whale. A ship.')
+  pages = documents_lib.Pages(form, 2)
+  text = documents_lib.text_of(row, pages)
+  assert text == documents_lib.Text('A whale. A ship.')
   if form == 'discourse':
     config = types.SimpleNamespace(data=types.SimpleNamespace(pages=form))
     given = {'id': 'a', 'summary': 'A.', **row}
@@ -48,10 +49,10 @@ def test_without_texts_in_parts_the_document_is_read(form, blank):
 def test_a_blank_page_has_tokens_and_no_place(documents, empty_page, tmp_path):
   """A byte-level BPE has tokens for white space."""
   vocabulary = vocabulary_lib.load_vocabulary(bart_files.write(tmp_path / 'v'))
-  text = texts.Text('\n\n'.join(documents), tuple(documents))
-  pages = texts.Pages('document', 2, 9, empty_page)
+  text = documents_lib.Text('\n\n'.join(documents), tuple(documents))
+  pages = documents_lib.Pages('document', 2, 9, empty_page)
   read = reading.read(vocabulary, text, pages)
-  places = reading.places(vocabulary, text, pages)
+  places = token_places.places(vocabulary, text, pages)
   assert [len(x) for x in places] == [len(x) for x in read.pages]
   for ids, ends in zip(read.pages, places):
     for token, end in zip(ids, ends):
@@ -74,10 +75,10 @@ class NoTilde:
 
 
 def test_letters_without_a_token():
-  text = texts.Text('a\n\n~~\n\nb~c', ('a', '~~', 'b~c'))
-  pages = texts.Pages('document', 3, 9, '')
+  text = documents_lib.Text('a\n\n~~\n\nb~c', ('a', '~~', 'b~c'))
+  pages = documents_lib.Pages('document', 3, 9, '')
   read = reading.read(NoTilde(), text, pages)
-  places = reading.places(NoTilde(), text, pages)
+  places = token_places.places(NoTilde(), text, pages)
   assert [len(x) for x in places] == [len(x) for x in read.pages] == [2, 3]
   assert [text.text[end - 1] for end in places[1][:-1]] == ['b', 'c']
 
@@ -102,7 +103,7 @@ def test_tokens_of_a_summary_are_the_generated_ones(tmp_path):
   whole = vocabulary_lib.surround(vocabulary, vocabulary.encode('Whales.'))
   for start, want in (('', whole), ('bos', whole[1:])):
     summarizer = summarizer_of(vocabulary, start)
-    assert reading.summary_tokens(summarizer, 'Whales.') == want
+    assert token_places.summary_tokens(summarizer, 'Whales.') == want
 
 
 @pytest.mark.parametrize(
@@ -116,9 +117,9 @@ def test_tokens_of_a_summary_are_the_generated_ones(tmp_path):
     ),
 )
 def test_documents_of_another_form_are_refused(document, message):
-  for pages in (None, texts.Pages('discourse')):
+  for pages in (None, documents_lib.Pages('discourse')):
     with pytest.raises(InputError, match=message):
-      texts.text_of(document, pages)
+      documents_lib.text_of(document, pages)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
 from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import reading
-from locost_jax.summarizing import texts
-from locost_jax.summarizing.texts import Document
+from locost_jax.summarizing import token_places
+from locost_jax.summarizing.documents import Document
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.workdir import phases as phases_lib
 from tests.data.rows import read_jsonl
@@ -47,13 +47,15 @@ def trained_on(form, query_in):
 def test_a_question_is_read_as_in_training(form, query_in):
   pages = None
   if form:
-    pages = texts.Pages(form, 2, 30, '', 0, query_in)
-  text = texts.text_of({'document': TEXT, 'query': f' {QUERY}\n'}, pages)
+    pages = documents_lib.Pages(form, 2, 30, '', 0, query_in)
+  text = documents_lib.text_of(
+      {'document': TEXT, 'query': f' {QUERY}\n'}, pages
+  )
   assert text.text == TEXT
   read = reading.read(VOCABULARY, text, pages)
   assert [list(page) for page in read.pages] == trained_on(form, query_in)
   # Tokens of the document have places, those of the question do not.
-  places = reading.places(VOCABULARY, text, pages)
+  places = token_places.places(VOCABULARY, text, pages)
   assert list(map(len, places)) == list(map(len, read.pages))
   for ids, ends in zip(read.pages, places):
     for token, end in zip(ids, ends):

@@ -11,7 +11,7 @@ import time
 import jax
 import pytest
 
-from locost_jax.command_line import compiled_programs
+from locost_jax.command_line import speed
 from tests import python
 from tests.data.rows import read_jsonl
 from tests.data.rows import write_jsonl
@@ -163,7 +163,7 @@ def test_where_programs_are_kept(
     monkeypatch.setenv(name, value)
   set_to = {}
   monkeypatch.setattr(jax.config, 'update', set_to.__setitem__)
-  directory = compiled_programs.keep(given)
+  directory = speed.keep_programs(given)
   if expected and not expected.startswith('/'):
     expected = str(tmp_path / expected)
     assert set_to['jax_compilation_cache_dir'] == expected

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from configs import default
+import locost_jax
 from locost_jax import models
 from locost_jax.errors import InputError
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
 from locost_jax.runs import checks
-from locost_jax.summarizing import pretrained
 from locost_jax.training import warm_start
 from locost_jax.training.warm_start import Source
 from locost_jax.vocabularies import byte_vocabulary
@@ -246,7 +246,7 @@ def test_parameters_that_do_not_fit_are_refused():
 
 def test_a_hugging_face_directory_gives_all_its_parameters():
   directory = GOLDEN / 'locost_a_tiny'
-  loaded = pretrained.load(directory)
+  loaded = locost_jax.load(directory)
   origin = warm_start.read(directory)
   assert (origin.name, origin.where) == ('locost', str(directory))
   expected = parameters.flatten(loaded.params)

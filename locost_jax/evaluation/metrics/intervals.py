@@ -28,14 +28,7 @@ _ROUNDING = 1e-9  # error of a sum; differences of F1 x 100 are much larger
 
 
 def bootstrap(scores, resamples=RESAMPLES, seed=SEED):
-  """Returns the means of scores over documents drawn with replacement.
-
-  Args:
-    scores: float [n, k], a row for each document.
-
-  Returns:
-    float [resamples, k].
-  """
+  """Scores [n, k] -> their means over documents drawn with replacement [r, k]."""
   scores = np.asarray(scores, np.float64)
   n = len(scores)
   draw = np.random.default_rng(seed)
@@ -62,15 +55,11 @@ def interval(means, level=LEVEL, documents=None):
 
 
 def paired_bootstrap(ours, theirs, statistic=np.array, resamples=RESAMPLES):
-  """Returns the differences of the systems on resampled documents.
+  """Returns the differences [r, m] of two systems on resampled documents.
 
   Args:
-    ours: float [n, k], scores of one system, a row for each document.
-    theirs: float [n, k], scores of the other system on the same documents.
+    ours, theirs: float [n, k], scores of the same documents.
     statistic: function of means [..., k] -> numbers to compare [..., m].
-
-  Returns:
-    float [resamples, m].
   """
   both = np.concatenate([ours, theirs], axis=1)
   ours, theirs = np.split(bootstrap(both, resamples), 2, axis=1)
@@ -78,11 +67,7 @@ def paired_bootstrap(ours, theirs, statistic=np.array, resamples=RESAMPLES):
 
 
 def exchange(ours, theirs, statistic=np.array, exchanges=EXCHANGES, seed=SEED):
-  """Returns the differences after exchanging scores at random.
-
-  Returns:
-    float [exchanges, m].
-  """
+  """Returns the differences [r, m] after exchanging scores at random."""
   ours, theirs = (np.asarray(x, np.float64) for x in (ours, theirs))
   draw, n = np.random.default_rng(seed), len(ours)
   moved = np.stack(
@@ -94,11 +79,7 @@ def exchange(ours, theirs, statistic=np.array, exchanges=EXCHANGES, seed=SEED):
 
 
 def p_value(observed, draws):
-  """Returns the p-value of a difference, see the top of this module.
-
-  Args:
-    draws: float [r], differences under the null hypothesis.
-  """
+  """Returns the p-value of a difference by draws [r] without one."""
   extreme = np.abs(draws) >= abs(observed) - _ROUNDING
   return float((extreme.sum() + 1) / (len(draws) + 1))
 

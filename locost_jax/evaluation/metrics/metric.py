@@ -97,8 +97,6 @@ class Settings(NamedTuple):
   protocol: Any = None  # a `protocols.Protocol`, for ROUGE
   processes: int | None = 1  # that compute ROUGE; None: one per core
   layer: int | None = None  # of BERTScore, from 1; None: its authors' choice
-  idf: bool = False  # whether BERTScore weights rare tokens more
-  baseline: str | None = None  # FILE of BERTScore's rescaling
   batch_size: int = 16  # texts per batch of a model
   show: Callable = lambda stage, done, total: None  # shows progress
 
@@ -117,14 +115,7 @@ class Result(NamedTuple):
 
 
 def means(parts):
-  """Returns the weighted means of parts.
-
-  Args:
-    parts: list of {key: (sum, weight)}.
-
-  Returns:
-    {key: float}; keys of total weight 0 are left out.
-  """
+  """Returns {key: mean} of [{key: (sum, weight)}, ...], if it has a weight."""
   totals = {}
   for part in parts:
     for key, (value, weight) in part.items():
@@ -191,11 +182,7 @@ def measure(metric, rows, settings):
 
 
 def of_texts(metric, texts, rows, settings):
-  """Returns the numbers of texts: float [n, columns].
-
-  Args:
-    texts: list of n str, in place of the predictions of `rows`.
-  """
+  """Returns the numbers of texts, in place of predictions: [n, columns]."""
   items = [
       (text, {TEXT: row.references, DOCUMENT: row.document})
       for text, row in zip(texts, rows, strict=True)

@@ -5,6 +5,7 @@ its loops over pairs of words are Python.
 """
 
 import concurrent.futures
+import contextlib
 import functools
 import multiprocessing
 import os
@@ -65,15 +66,15 @@ def _collect(batches, found, total, show):
   return found
 
 
-class _without_main:
+@contextlib.contextmanager
+def _without_main():
   """Keeps new processes from importing the main module, and JAX with it."""
-
-  def __enter__(self):
-    self._main = sys.modules['__main__']
-    sys.modules['__main__'] = types.ModuleType('__main__')
-
-  def __exit__(self, *error):
-    sys.modules['__main__'] = self._main
+  main = sys.modules['__main__']
+  sys.modules['__main__'] = types.ModuleType('__main__')
+  try:
+    yield
+  finally:
+    sys.modules['__main__'] = main
 
 
 def _prepare_process():

@@ -29,9 +29,7 @@ TITLES = {
 AUTO = 'auto'  # config.eval.protocol: 'unicode' or 'locost', see `choose`
 # Sentence splitters. Where a text has newlines, its lines are its sentences,
 # except for RULES_1, which joins hard-wrapped lines.
-RULES_1, RULES, PUNKT = 'locost_jax-1', 'locost_jax-2', 'punkt'
-# --split: changes the splitter of every protocol, or none.
-SPLITS = {'locost_jax': None, PUNKT: PUNKT}
+RULES_1, RULES = 'locost_jax-1', 'locost_jax-2'
 
 
 class Protocol(NamedTuple):
@@ -120,16 +118,11 @@ PROTOCOLS = {
 }
 
 
-def find(name, key='--protocol', split=None):
-  """Returns the protocol of a name.
+def find(name, key='--protocol'):
+  """Returns the protocol of a name (AUTO: 'locost'), or raises an InputError.
 
   Args:
-    name: of a protocol; AUTO: 'locost'.
     key: the flag or config key that has the name, for messages.
-    split: replaces its sentence splitter; None: its own.
-
-  Raises:
-    InputError: unknown name; the message lists all names.
   """
   if name == AUTO:
     name = 'locost'
@@ -139,16 +132,11 @@ def find(name, key='--protocol', split=None):
         f'{suggest(name, PROTOCOLS) or ":"} expected one of '
         f'{", ".join(PROTOCOLS)}'
     )
-  found = PROTOCOLS[name]
-  return found if split is None else found._replace(split=split)
+  return PROTOCOLS[name]
 
 
 def choose(texts):
-  """Returns the name of the protocol that AUTO stands for.
-
-  Args:
-    texts: references: list of str.
-  """
+  """Returns the name of the protocol that AUTO stands for, by references."""
   return 'locost' if words_lib.is_latin(texts) else 'unicode'
 
 
@@ -161,32 +149,11 @@ def counts(protocol, text):
 
 
 def on_lines(text, split):
-  """Returns a text with a sentence a line.
-
-  Args:
-    split: RULES_1, RULES or PUNKT.
-
-  Raises:
-    InputError: NLTK's data is missing.
-  """
+  """Returns a text with a sentence a line, by RULES_1 or RULES."""
   if '\n' in text and split != RULES_1:
     return text
-  if split == PUNKT:
-    return '\n'.join(_punkt(text))
   lower_case = None if split == RULES else False
   return '\n'.join(text_lib.split_sentences(text, lower_case))
-
-
-def _punkt(text):
-  import nltk
-
-  try:
-    return nltk.sent_tokenize(text)
-  except LookupError:
-    raise InputError(
-        "--split=punkt: NLTK's Punkt model is not on this machine; expected "
-        'it after `python -m nltk.downloader punkt_tab`'
-    ) from None
 
 
 def score(protocol, prediction, references):
@@ -233,12 +200,7 @@ def _pooled(found, sizes, key):
 
 
 def geometric_mean(protocol, means):
-  """Returns the geometric mean of the means over all documents.
-
-  Args:
-    protocol: a Protocol; its `mean_of` names the kinds of ROUGE.
-    means: {kind of ROUGE: float, or array of floats}.
-  """
+  """Returns the geometric mean of {kind of ROUGE: mean, or array of means}."""
   product = 1.0
   for key in protocol.mean_of:
     product = product * means[key]

@@ -35,14 +35,7 @@ def _sums(protocol, prediction, references):
 
 
 def score_pairs(pairs, protocol, processes=1, show=None):
-  """Scores pairs one by one.
-
-  Args:
-    show: function (pairs done, pairs) that shows progress, or None.
-
-  Returns:
-    List of n dicts, {kind of ROUGE: F1 x 100}.
-  """
+  """Returns the scores of pairs, dicts {kind of ROUGE: F1 x 100}."""
   return processes_lib.run(
       functools.partial(_score, protocol), pairs, _sizes, processes, show
   )
@@ -57,7 +50,7 @@ def _sizes(pair):
 
 
 def summarize(scores, protocol):
-  """Returns the mean scores of a set of documents, and how they were computed.
+  """Returns the mean scores of documents, and how they were computed.
 
   Returns:
     dict of each mean (rouge1, rouge2, rougeL, rougeLsum, rouge_mean and, where
@@ -87,11 +80,7 @@ def summarize(scores, protocol):
 
 
 def warnings(pairs, protocol):
-  """Yields warnings about references that cannot be scored as they are.
-
-  Args:
-    pairs: list of `predictions.Pair`, or other rows with references.
-  """
+  """Yields warnings about references that cannot be scored as they are."""
   blank = partly = 0
   for pair in pairs:
     texts = [text for text in pair.references if text.strip()]

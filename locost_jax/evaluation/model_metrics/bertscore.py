@@ -8,20 +8,12 @@ y_j of a prediction and weights w:
   F1        = their harmonic mean
 
 The special tokens at the ends of a text have weight 0, but can be matched, as
-in the authors' package. With idf, w = log((N + 1) / (n + 1)), where n of the N
-references have the token; else w = 1. Rescaling with a baseline b (the score of
-unrelated texts) gives (score - b) / (1 - b). With several references, the one
-with the highest F1 counts. Numbers are x 100.
+in the authors' package; others have weight 1. With several references, the
+one with the highest F1 counts. Numbers are x 100.
 """
-
-import collections
-import csv
-import io
-import math
 
 import numpy as np
 
-from locost_jax import untrusted
 from locost_jax.errors import InputError
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.model_metrics import torch_models
@@ -48,29 +40,17 @@ _SPACED = ('roberta', 'gpt2')
 
 
 def match(ours, theirs, our_weights, their_weights):
-  """Returns (precision, recall, F1), or None where all weights are 0.
+  """Returns (precision, recall, F1).
 
   Args:
     ours: float [T, D], unit vectors of the prediction's tokens.
     theirs: float [S, D], unit vectors of the reference's tokens.
   """
-  if not our_weights.sum() or not their_weights.sum():
-    return None
   similar = ours @ theirs.T
   precision = (our_weights * similar.max(1)).sum() / our_weights.sum()
   recall = (their_weights * similar.max(0)).sum() / their_weights.sum()
   both = precision + recall
   return precision, recall, 2 * precision * recall / both if both else 0.0
-
-
-def idf(references):
-  """Returns {id: idf weight} of lists of ids; unseen ids have log(N + 1)."""
-  counts = collections.Counter(t for ids in references for t in set(ids))
-  N = len(references)
-  return collections.defaultdict(
-      lambda: math.log(N + 1),
-      {token: math.log((N + 1) / (n + 1)) for token, n in counts.items()},
-  )
 
 
 def run(rows, settings):
@@ -79,7 +59,6 @@ def run(rows, settings):
       NAME, settings.model, 'AutoModel', 'a model that embeds texts, like BERT'
   )
   layer = choose_layer(loaded, settings)
-  baseline = read_baseline(settings.baseline, layer)
   texts = [[row.prediction, *row.references] for row in rows]
   ids = [[encode(loaded, text) for text in group] for group in texts]
   cut = sum(len(one) > loaded.length for group in ids for one in group)
@@ -89,12 +68,9 @@ def run(rows, settings):
       [shorten(one) if len(one) > loaded.length else one for one in group]
       for group in ids
   ]
-  weights = collections.defaultdict(lambda: 1.0)
-  if settings.idf:
-    weights = idf([one for group in ids for one in group[1:]])
   ends = [f'{end}_token_id' for end in ('cls', 'sep', 'bos', 'eos')]
   special = {getattr(loaded.tokenizer, end) for end in ends}
-  weigh = lambda one: np.array([weights[t] * (t not in special) for t in one])
+  weigh = lambda one: np.array([float(t not in special) for t in one])
   values, done = np.full([len(rows), 3], np.nan), 0
   lengths = [max(map(len, group)) for group in ids]
   for chosen in torch_models.batches(lengths, settings.batch_size):
@@ -104,24 +80,15 @@ def run(rows, settings):
       own = [(one, next(vectors), weigh(one)) for one in ids[i]]
       values[i] = _best(*own, special=special)
     done += len(chosen)
-  if baseline is not None:  # an empty text stays at 0
-    values = np.where(values == 0, 0, (values - baseline) / (1 - baseline))
-  of = settings.baseline and torch_models.short_name(settings.baseline)
   return metric.Result(
       COLUMNS,
       {metric.PREDICTION: 100 * values},
-      (
-          loaded.name,
-          f'layer:{layer}',
-          f'idf:{"yes" if settings.idf else "no"}',
-          f'baseline:{of or "no"}',
-          'agg:max',
-      ),
-      tuple(_notes(texts, cut, loaded.length, np.isnan(values[:, 0]).sum())),
+      (loaded.name, f'layer:{layer}', 'idf:no', 'baseline:no', 'agg:max'),
+      tuple(_notes(texts, cut, loaded.length)),
   )
 
 
-def _notes(texts, cut, length, missing):
+def _notes(texts, cut, length):
   empty = sum(
       not ours.strip() or not any(map(str.strip, theirs))
       for ours, *theirs in texts
@@ -133,7 +100,6 @@ def _notes(texts, cut, length, missing):
           'and were cut',
       ),
       (empty, 'pairs with an empty prediction or reference, counted as 0'),
-      (missing, 'pairs left out: idf gives all their tokens the weight 0'),
   ):
     if count:
       yield f'warning: {NAME}: {count:,} {what}'
@@ -151,9 +117,9 @@ def _best(ours, *references, special):
   for theirs in references:
     if special.issuperset(ours[0]) or special.issuperset(theirs[0]):
       found.append((0.0, 0.0, 0.0))
-    elif one := match(ours[1], theirs[1], ours[2], theirs[2]):
-      found.append(one)
-  return max(found, key=lambda one: one[2]) if found else (np.nan,) * 3
+    else:
+      found.append(match(ours[1], theirs[1], ours[2], theirs[2]))
+  return max(found, key=lambda one: one[2])
 
 
 def encode(loaded, text):
@@ -195,35 +161,6 @@ def choose_layer(loaded, settings):
   if layer > layers:
     raise InputError(f'--layer={layer}: --model has {layers} layers')
   return layer
-
-
-def read_baseline(path, layer):
-  """Returns float [3], the baselines of precision, recall and F1, or None.
-
-  Args:
-    path: a baseline file of the package bert-score: comma-separated, with the
-      header LAYER,P,R,F and a row for each layer. None: no rescaling.
-  """
-  if path is None:
-    return None
-  try:
-    with untrusted.open_regular(path) as file:
-      text = file.read(untrusted.MOST_BYTES).decode()
-  except (OSError, ValueError) as error:
-    reason = getattr(error, 'strerror', None) or str(error)
-    raise InputError(f'--baseline={path}: cannot be read: {reason}') from None
-  for row in csv.DictReader(io.StringIO(text)):
-    if row.get('LAYER') == str(layer):
-      try:
-        found = np.array([float(row[key]) for key in 'PRF'])
-      except (KeyError, TypeError, ValueError):
-        break
-      if (np.abs(found) < 1).all():
-        return found
-  raise InputError(
-      f'--baseline={path}: expected the header LAYER,P,R,F and a row for layer '
-      f'{layer} with three numbers below 1'
-  )
 
 
 BERTSCORE = metric.Metric(

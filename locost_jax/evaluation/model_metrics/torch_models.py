@@ -56,10 +56,6 @@ def load(name, model, auto, expected):
     model: a directory or hf://org/name[@revision].
     auto: the class of transformers, such as 'AutoModelForMaskedLM'.
     expected: the kind of model that the metric needs, for messages.
-
-  Raises:
-    InputError: no such directory, another architecture, no tokenizer, or
-      missing weights.
   """
   torch, transformers = packages(name)
   directory = hub.find_directory(model)
