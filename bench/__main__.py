@@ -32,7 +32,7 @@ import shlex
 import sys
 import tempfile
 
-from locost_jax.command_line import speed
+from locost_jax.config import speed
 
 if __name__ == '__main__':  # before JAX is imported; subprocesses inherit it
   speed.restart_with_huge_pages()
@@ -42,10 +42,10 @@ from absl import flags
 
 from bench import peers
 from bench import rounds
-from locost_jax.command_line import commands
-from locost_jax.command_line import tables
-from locost_jax.command_line import versions
-from locost_jax.command_line.progress import Line
+from locost_jax.config import commands
+from locost_jax.config import tables
+from locost_jax.config import versions
+from locost_jax.config.progress import Line
 from locost_jax.devices import memory
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest

@@ -22,8 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from locost_jax import models
-from locost_jax.command_line import speed
 from locost_jax.config import decode_settings
+from locost_jax.config import speed
 from locost_jax.devices import memory
 from locost_jax.errors import InputError
 from locost_jax.generation import decode

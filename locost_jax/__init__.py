@@ -18,11 +18,11 @@ if typing.TYPE_CHECKING:
   from locost_jax.summarizing.summarizer import read
   from locost_jax.summarizing.summarizer import Summarizer
 
-__version__ = '0.1.0'
 __all__ = ('Summarizer', 'load', 'pipeline', 'read')
 
 # The public names and their modules, which are imported on first use.
 _MODULES = {
+    '__version__': 'locost_jax.config.versions',
     'Summarizer': 'locost_jax.summarizing.summarizer',
     'load': 'locost_jax.summarizing.summarizer',
     'pipeline': 'locost_jax.summarizing.summarization_pipeline',

@@ -9,7 +9,7 @@ import ast
 from pathlib import Path
 import sys
 
-from locost_jax.command_line import tables
+from locost_jax.config import tables
 
 COMMANDS = (
     'main',

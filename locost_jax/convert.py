@@ -19,7 +19,7 @@ import re
 
 from absl import flags
 
-from locost_jax.command_line import commands
+from locost_jax.config import commands
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
 from locost_jax.hugging_face import configs

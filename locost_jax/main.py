@@ -17,7 +17,7 @@ again, or --workdir alone. --evaluate takes the run's settings from WORKDIR
 unless --config is given. The report goes to stdout, progress to stderr.
 
 To train on several hosts, run the same command on each of them
-(locost_jax/hosts/connect.py).
+(locost_jax/devices/connect.py).
 """
 
 import os
@@ -25,7 +25,7 @@ from pathlib import Path
 import re
 import sys
 
-from locost_jax.command_line import speed
+from locost_jax.config import speed
 
 if __name__ == '__main__':  # before JAX is imported
   speed.restart_with_huge_pages()
@@ -39,13 +39,13 @@ from absl import flags
 import jax
 from ml_collections import config_flags
 
-from locost_jax.command_line import commands
-from locost_jax.command_line import config_files
+from locost_jax.config import commands
+from locost_jax.config import config_files
 from locost_jax.config import schema
+from locost_jax.devices import collective
 from locost_jax.devices import compiling
+from locost_jax.devices import connect
 from locost_jax.errors import InputError
-from locost_jax.hosts import collective
-from locost_jax.hosts import connect
 from locost_jax.runs import dry_run
 from locost_jax.runs import final_table
 from locost_jax.runs import preflight

@@ -29,9 +29,9 @@ import sys
 
 from absl import flags
 
-from locost_jax.command_line import commands
-from locost_jax.command_line import tables
-from locost_jax.command_line.progress import Progress
+from locost_jax.config import commands
+from locost_jax.config import tables
+from locost_jax.config.progress import Progress
 from locost_jax.errors import InputError
 from locost_jax.evaluation import compare_predictions
 from locost_jax.evaluation import metric_table

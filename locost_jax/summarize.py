@@ -33,11 +33,11 @@ import sys
 
 from absl import flags
 
-from locost_jax.command_line import commands
-from locost_jax.command_line import speed
+from locost_jax.config import commands
 from locost_jax.config import decode_settings
 from locost_jax.config import keys
 from locost_jax.config import schema
+from locost_jax.config import speed
 from locost_jax.data import pages as pages_lib
 from locost_jax.devices import memory
 from locost_jax.errors import InputError

@@ -32,8 +32,8 @@ import numpy as np
 from rouge_score import tokenizers
 
 from locost_jax import files
-from locost_jax.command_line import commands
-from locost_jax.command_line.progress import Line
+from locost_jax.config import commands
+from locost_jax.config.progress import Line
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import pages
 from locost_jax.data import tasks

@@ -26,7 +26,6 @@ import urllib.request
 import numpy as np
 
 from locost_jax import files
-from locost_jax import untrusted
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
 from locost_jax.evaluation.metrics import metric
@@ -310,7 +309,7 @@ def name_of(base_url, model, prompt):
 def read(path):
   """Returns the answer in a file; None if it is missing or damaged."""
   try:
-    found = untrusted.read_object(path).get('answer')
+    found = files.read_object(path).get('answer')
   except (FileNotFoundError, InputError):
     return None
   return found if isinstance(found, str) else None

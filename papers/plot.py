@@ -17,7 +17,7 @@ import os
 from absl import flags
 
 from locost_jax import files
-from locost_jax.command_line import commands
+from locost_jax.config import commands
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
 from locost_jax.summarizing import results

@@ -20,8 +20,8 @@ import shutil
 from absl import flags
 
 from locost_jax import files
-from locost_jax.command_line import commands
-from locost_jax.command_line.progress import Line
+from locost_jax.config import commands
+from locost_jax.config.progress import Line
 from locost_jax.data import corpora
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest

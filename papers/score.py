@@ -25,8 +25,8 @@ import numpy as np
 
 from locost_jax import files
 from locost_jax import score
-from locost_jax.command_line import commands
-from locost_jax.command_line import tables
+from locost_jax.config import commands
+from locost_jax.config import tables
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 from locost_jax.evaluation import metric_table

@@ -256,7 +256,7 @@ def run_command(capfd):
 
   run_command(module, *arguments) -> (status, stdout, stderr).
   """
-  from locost_jax.command_line import commands  # pylint: disable=g-import-not-at-top
+  from locost_jax.config import commands  # pylint: disable=g-import-not-at-top
 
   def run_command(module, *arguments):
     name = module.__name__.rpartition('.')[2]
@@ -287,7 +287,7 @@ def succeed(run_command):
 
 # These look at programs, how they compile, or where they are kept.
 COMPILED_ANEW = (
-    'command_line/test_speed.py',
+    'config/test_speed.py',
     'summarizing/test_summarize_again.py',
     'papers/test_readme.py',
 )

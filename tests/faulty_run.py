@@ -19,7 +19,7 @@ for blocked in ('tensorflow', 'tensorflow_datasets', 'seqio'):
 import jax
 
 from locost_jax import models
-from locost_jax.command_line import commands
+from locost_jax.config import commands
 from locost_jax.evaluation import predictions
 from locost_jax.training import train
 from tests import small_training

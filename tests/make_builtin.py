@@ -13,7 +13,7 @@ import sys
 import ml_dtypes
 from safetensors import numpy as safetensors
 
-from locost_jax.builtin import find_builtin
+from locost_jax.hugging_face import find_builtin
 from locost_jax.models import parameters
 from locost_jax.workdir import find
 from locost_jax.workdir import phases as phases_lib

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 COUNTING = """
 import collections, sys
 import jax
-from locost_jax.command_line import commands
+from locost_jax.config import commands
 from locost_jax import {0}
 events = collections.Counter()
 jax.monitoring.register_event_listener(

@@ -11,7 +11,7 @@ from configs import pagesum
 from configs import pretrain
 from configs import simcas
 from locost_jax import models
-from locost_jax.command_line import commands
+from locost_jax.config import commands
 from locost_jax.config import schema
 from locost_jax.data import corpora
 from locost_jax.errors import InputError

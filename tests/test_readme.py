@@ -19,7 +19,7 @@ from absl import flags
 import numpy as np
 import pytest
 
-from locost_jax.command_line import commands
+from locost_jax.config import commands
 from locost_jax.runs import resume
 from tests import products
 from tests.data.rows import write_jsonl

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from locost_jax import untrusted
+from locost_jax import files
 from locost_jax.config import kinds
 from locost_jax.errors import InputError
 from tests.deadline import within
@@ -29,7 +29,7 @@ def test_data_other_than_an_object_is_one_line(tmp_path, data, words):
   path = tmp_path / 'config.json'
   path.write_bytes(data)
   with pytest.raises(InputError) as error, within():
-    untrusted.read_object(path)
+    files.read_object(path)
   line = str(error.value)
   assert line.startswith(f'{path}: ') and words in line and '\n' not in line
   assert len(line) < len(str(path)) + 200
@@ -39,18 +39,18 @@ def test_objects_at_the_limits_are_read(tmp_path):
   path = tmp_path / 'config.json'
   path.write_bytes(b'{"a": ' * 16 + b'NaN' + b'}' * 16)
   (value,) = json.loads(path.read_bytes()).items()
-  assert untrusted.read_object(path).keys() == {value[0]}
+  assert files.read_object(path).keys() == {value[0]}
   with pytest.raises(FileNotFoundError):
-    untrusted.read_object(tmp_path / 'none')
+    files.read_object(tmp_path / 'none')
 
 
 def test_a_small_file_needs_little_memory_whatever_the_limit(tmp_path):
   path = tmp_path / 'file'
   path.write_bytes(b'abc')
-  assert untrusted.read_bytes(path, 1 << 50) == b'abc'
-  assert untrusted.read_bytes(path, 3) == b'abc'
+  assert files.read_bytes(path, 1 << 50) == b'abc'
+  assert files.read_bytes(path, 3) == b'abc'
   with pytest.raises(InputError, match='has 3 bytes; expected at most 2'):
-    untrusted.read_bytes(path, 2)
+    files.read_bytes(path, 2)
 
 
 @pytest.mark.parametrize(
@@ -65,15 +65,15 @@ def test_only_regular_files_are_opened(tmp_path, make, words):
   path = tmp_path / 'file'
   make(path)
   with pytest.raises(InputError, match=words), within():
-    untrusted.read_bytes(path)
+    files.read_bytes(path)
 
 
 def test_links_are_followed_only_on_request(tmp_path):
   (tmp_path / 'blob').write_bytes(b'1')
   os.symlink('blob', tmp_path / 'link')
-  assert untrusted.read_bytes(tmp_path / 'link') == b'1'
+  assert files.read_bytes(tmp_path / 'link') == b'1'
   with pytest.raises(InputError, match='is a link, expected a regular file'):
-    untrusted.open_regular(tmp_path / 'link', follow=False)
+    files.open_regular(tmp_path / 'link', follow=False)
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,13 @@ def test_links_are_followed_only_on_request(tmp_path):
 )
 def test_kinds(kind, good, bad, words):
   for value in good:
-    untrusted.check('f', 'key', value, kind)
+    files.check_value('f', 'key', value, kind)
   for value in bad:
     with pytest.raises(InputError, match=f'^f: key=.*: expected {words}$'):
-      untrusted.check('f', 'key', value, kind)
+      files.check_value('f', 'key', value, kind)
 
 
 def test_values_and_names_are_shown_on_one_line():
-  shown = untrusted.show('x\n' * 100)
+  shown = files.show_value('x\n' * 100)
   assert len(shown) == 60 and shown.endswith('...') and '\n' not in shown
-  assert untrusted.visible('a\x1b[2J\nb\u202ec é') == (r'a\x1b[2J\nb\u202ec é')
+  assert files.visible('a\x1b[2J\nb\u202ec é') == (r'a\x1b[2J\nb\u202ec é')

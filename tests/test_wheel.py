@@ -28,7 +28,7 @@ def get_config():
 
 CORPORA = """
 import seqio
-from locost_jax.command_line import commands, config_files
+from locost_jax.config import commands, config_files
 from locost_jax.data import corpus, seqio_tasks
 
 found = {name: seqio.get_mixture_or_task(name) for name in corpus.names()}

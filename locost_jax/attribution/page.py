@@ -27,8 +27,8 @@ from typing import NamedTuple
 import jinja2
 import numpy as np
 
-import locost_jax
 from locost_jax.attribution import words as words_lib
+from locost_jax.config import versions
 from locost_jax.data import text as text_lib
 from locost_jax.documents import places as places_lib
 
@@ -172,7 +172,7 @@ def _render(template, title, key, script, values):
           script=script,
           digest=digest,
           style=_read('page.css'),
-          version=locost_jax.__version__,
+          version=versions.__version__,
       )
   )
   # A lone surrogate (JSON allows them) has no UTF-8 form.

@@ -5,7 +5,7 @@ import textwrap
 
 from ml_collections import ConfigDict
 
-from locost_jax import untrusted
+from locost_jax import files
 from locost_jax.config import keys as table
 from locost_jax.config import kinds
 from locost_jax.errors import InputError
@@ -110,7 +110,7 @@ def check_stored(path, config):
     above, _, last = name.rpartition('.')
     section = (config.get(above, {}) if above else config).get(last, {})
     if section is not None or name not in table.OPTIONAL:
-      untrusted.check(path, name, section, kinds.OBJECT)
+      files.check_value(path, name, section, kinds.OBJECT)
   for key in 'model.name', 'train.steps':
     section, last = key.split('.')
     if last not in config.get(section, {}):
@@ -120,13 +120,13 @@ def check_stored(path, config):
   for key, value in leaves(config):
     kind = known.get(key, kinds.number(0, 1) if key[:7] == 'shares.' else None)
     if kind is not None:
-      untrusted.check(path, key, value, kind)
+      files.check_value(path, key, value, kind)
   _check_phases(path, config.get('phases') or [])
 
 
 def _check_phases(path, phases):
   """Raises an InputError unless each phase is [name, {key: value}]."""
-  untrusted.check(path, 'phases', phases, kinds.LIST)
+  files.check_value(path, 'phases', phases, kinds.LIST)
   for row in phases:
     is_row = isinstance(row, list) and len(row) == 2
     # The name becomes a directory in WORKDIR and must not lead elsewhere.
@@ -137,7 +137,7 @@ def _check_phases(path, phases):
         and isinstance(row[1], dict)
     ):
       raise InputError(
-          f'{path}: phases: {untrusted.show(row)}: expected '
+          f'{path}: phases: {files.show_value(row)}: expected '
           '["name", {"key": value}], the name being one word'
       )
 

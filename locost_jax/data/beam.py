@@ -24,7 +24,7 @@ import tempfile
 
 from absl import flags
 
-from locost_jax.command_line import commands
+from locost_jax.config import commands
 from locost_jax.data import blocks
 from locost_jax.data import cache as cache_lib
 from locost_jax.data import corpus as corpus_lib

@@ -34,9 +34,9 @@ import time
 
 from absl import flags
 
-from locost_jax.command_line import commands
-from locost_jax.command_line.progress import duration
-from locost_jax.command_line.progress import Line
+from locost_jax.config import commands
+from locost_jax.config.progress import duration
+from locost_jax.config.progress import Line
 from locost_jax.data import blocks
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import mixture

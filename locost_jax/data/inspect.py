@@ -23,9 +23,9 @@ from absl import flags
 import numpy as np
 
 from locost_jax import files
-from locost_jax.command_line import commands
-from locost_jax.command_line import tables
-from locost_jax.command_line.progress import Line
+from locost_jax.config import commands
+from locost_jax.config import tables
+from locost_jax.config.progress import Line
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import gsg
 from locost_jax.data import pages

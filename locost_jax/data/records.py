@@ -38,7 +38,6 @@ import msgpack
 import numpy as np
 
 from locost_jax import files
-from locost_jax import untrusted
 from locost_jax.config import kinds
 from locost_jax.errors import InputError
 
@@ -112,7 +111,7 @@ class Cache(TrainingSet):
     if (self.path / SHAPES).exists():
       self.shapes = _load(self.path, SHAPES, self.stats, 3)
     with _damage(self.path, RECORDS) as file:
-      untrusted.open_regular(file).close()
+      files.open_regular(file).close()
       self._reader = array_record_module.ArrayRecordReader(str(file))
     self._lock = threading.Lock()
     self._error = self._check = None
@@ -170,9 +169,9 @@ class Cache(TrainingSet):
 def _read_stats(path):
   """Returns the contents of stats.json; InputError: it is invalid."""
   with _damage(path, STATS) as file:
-    stats = untrusted.read_object(file)
+    stats = files.read_object(file)
     for key, kind in _STATS_KINDS.items():
-      untrusted.check(file, key, stats.get(key), kind)
+      files.check_value(file, key, stats.get(key), kind)
     return stats
 
 
@@ -180,7 +179,7 @@ def _load(path, name, stats, columns):
   """Returns an array of a cache; InputError: it contradicts stats.json."""
   expected = stats['records'], columns
   with _damage(path, name) as file:
-    with untrusted.open_regular(file) as opened:
+    with files.open_regular(file) as opened:
       array = np.load(opened)
     if array.dtype != np.int32 or array.shape != expected:
       raise ValueError(
@@ -221,9 +220,9 @@ def is_complete(path, key):
   """Whether `path` is a complete cache with this key."""
   path = pathlib.Path(path)
   try:
-    stats = untrusted.read_object(path / STATS)
+    stats = files.read_object(path / STATS)
     return (
-        untrusted.read_object(path / KEY, _MOST_KEY_BYTES) == key
+        files.read_object(path / KEY, _MOST_KEY_BYTES) == key
         and (path / RECORDS).stat().st_size == stats['bytes']
         and (path / SHAPES).exists() == stats['paged']
         and len(np.load(path / LENGTHS, mmap_mode='r')) == stats['records']
@@ -374,20 +373,20 @@ def _read_checksums(directory):
   if not (directory / CHECKSUMS).exists():
     return {}
   with _damage(directory, CHECKSUMS) as path:
-    found = untrusted.read_object(path)
+    found = files.read_object(path)
     for name, known in found.items():
       if name not in FILES:
         raise InputError(
-            f'{path}: names {untrusted.show(name)}; expected some of '
+            f'{path}: names {files.show_value(name)}; expected some of '
             f'{", ".join(FILES)}'
         )
-      untrusted.check(path, name, known, kinds.TEXT)
+      files.check_value(path, name, known, kinds.TEXT)
   return found
 
 
 def _verify(directory, name, checksum):
   """Raises an InputError if a file of a cache differs from its checksum."""
   with _damage(directory, name) as path:
-    with untrusted.open_regular(path) as file:
+    with files.open_regular(path) as file:
       if files.describe(file) != checksum:
         raise ValueError('has other contents than were written')

@@ -16,12 +16,12 @@ import json
 import os
 import time
 
-from locost_jax.command_line.progress import Line
+from locost_jax.config.progress import Line
 from locost_jax.data import blocks
 from locost_jax.data import order
 from locost_jax.data import records
 from locost_jax.data import workers
-from locost_jax.hosts import watchdog
+from locost_jax.devices import watchdog
 
 
 class StreamedCache:

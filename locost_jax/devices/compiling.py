@@ -13,8 +13,8 @@ import time
 
 import jax
 
-from locost_jax.command_line import progress
-from locost_jax.hosts import watchdog
+from locost_jax.config import progress
+from locost_jax.devices import watchdog
 
 SECONDS = 5.0  # of a compilation that is reported
 INITIAL = 'the initial parameters'  # for `describe`

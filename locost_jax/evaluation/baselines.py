@@ -17,8 +17,9 @@ import collections
 
 import numpy as np
 
-from locost_jax.command_line.progress import Progress
+from locost_jax.config.progress import Progress
 from locost_jax.data import text as text_lib
+from locost_jax.devices import collective
 from locost_jax.errors import InputError
 from locost_jax.evaluation import content
 from locost_jax.evaluation import evaluate
@@ -26,7 +27,6 @@ from locost_jax.evaluation import metric_table
 from locost_jax.evaluation.metrics import protocols
 from locost_jax.evaluation.metrics import rouge
 from locost_jax.evaluation.predictions import Pair
-from locost_jax.hosts import collective
 
 # Training targets for the baselines: enough for token frequencies, and read
 # within seconds.

@@ -4,7 +4,7 @@ import textwrap
 
 import numpy as np
 
-from locost_jax.command_line import tables
+from locost_jax.config import tables
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
 from locost_jax.evaluation.metrics import intervals

@@ -20,7 +20,6 @@ from typing import NamedTuple
 import numpy as np
 
 from locost_jax import files
-from locost_jax import untrusted
 from locost_jax.config import kinds
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
@@ -77,11 +76,11 @@ def save(common, path):
 
 def load(path):
   """Returns the Common that `save` wrote; an InputError for other content."""
-  found = untrusted.read_object(path)
+  found = files.read_object(path)
   for key, kind in _KINDS.items():
-    untrusted.check(path, key, found.get(key), kind)
+    files.check_value(path, key, found.get(key), kind)
   name = found.get('protocol', 'locost')  # older files lack it
-  untrusted.check(path, 'protocol', name, kinds.choice(*protocols.PROTOCOLS))
+  files.check_value(path, 'protocol', name, kinds.choice(*protocols.PROTOCOLS))
   return Common(tuple(found['words']), tuple(found['tokens']), name)
 
 

@@ -13,19 +13,19 @@ import jax
 from jax.experimental import multihost_utils
 import numpy as np
 
-from locost_jax.command_line.progress import Progress
 from locost_jax.config import decode_settings
 from locost_jax.config import schema
+from locost_jax.config.progress import Progress
+from locost_jax.devices import collective
 from locost_jax.devices import compiling
 from locost_jax.devices import sharding
+from locost_jax.devices import watchdog
 from locost_jax.evaluation import content
 from locost_jax.evaluation import metric_table
 from locost_jax.evaluation import predictions
 from locost_jax.evaluation.metrics import metric as metric_lib
 from locost_jax.evaluation.metrics import protocols
 from locost_jax.generation import generate
-from locost_jax.hosts import collective
-from locost_jax.hosts import watchdog
 
 
 def check(config):

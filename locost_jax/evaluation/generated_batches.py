@@ -10,11 +10,10 @@ when the results are complete.
 from pathlib import Path
 
 from locost_jax import files
-from locost_jax import untrusted
 from locost_jax.config import kinds
+from locost_jax.devices import collective
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
-from locost_jax.hosts import collective
 
 _ROWS = kinds.list_of(kinds.list_of(kinds.integer(0, 10**7)))
 
@@ -83,8 +82,8 @@ def _read(lines, path):
   """Yields the tokens of lines up to a damaged one."""
   for line in lines:
     try:
-      tokens = untrusted.parse_object(line, path).get('tokens')
-      untrusted.check(path, 'tokens', tokens, _ROWS)
+      tokens = files.parse_object(line, path).get('tokens')
+      files.check_value(path, 'tokens', tokens, _ROWS)
     except InputError:
       return
     yield tokens

@@ -7,7 +7,7 @@ or by keys that only their exports have.
 
 import os
 
-from locost_jax import untrusted
+from locost_jax import files
 from locost_jax.config import decode_settings
 from locost_jax.config import kinds
 from locost_jax.config import model_keys
@@ -112,7 +112,7 @@ def model_config(directory):
   """
   path = os.path.join(directory, 'config.json')
   try:
-    theirs = untrusted.read_object(path)
+    theirs = files.read_object(path)
   except FileNotFoundError:
     raise InputError(
         f'{directory}: holds no model (no config.json): expected the directory '
@@ -139,7 +139,7 @@ def from_released(theirs, tensors=(), path='config.json'):
     if value is None:
       raise InputError(f'{path} lacks the key {key!r}')
     own = model_keys.MODELS[name].get(ours)
-    untrusted.check(path, key, value, own.kind if own else kinds.BOOLEAN)
+    files.check_value(path, key, value, own.kind if own else kinds.BOOLEAN)
     return float(value) if isinstance(default, float) else value
 
   config = {'name': name} | {row[0]: take(*row) for row in KEYS[name]}
@@ -155,7 +155,7 @@ def from_released(theirs, tensors=(), path='config.json'):
     if heads != config['num_heads']:
       config['num_decoder_heads'] = heads
   if name == 'locost':
-    untrusted.check(path, 'd_state', theirs['d_state'], _BOTH_PARTS)
+    files.check_value(path, 'd_state', theirs['d_state'], _BOTH_PARTS)
     config |= dict(variant='release', convolution='exact')
     config['d_state'] = theirs['d_state'] // 2
   return config
@@ -165,7 +165,7 @@ def _find_family(theirs, tensors, path):
   """Returns the name of a config.json's model, one of `KEYS`."""
   name = theirs.get('model_type')
   if name is not None:
-    untrusted.check(path, 'model_type', name, kinds.TEXT)
+    files.check_value(path, 'model_type', name, kinds.TEXT)
   # A LOCOST release also has LongT5's keys: d_state and gating decide.
   if {'d_state', 'gating'} <= set(theirs):
     return 'locost'
@@ -315,7 +315,7 @@ def generation_settings(directory):
 def _read(directory, name):
   """Returns the values of a file that are not null; {} without the file."""
   try:
-    values = untrusted.read_object(os.path.join(directory, name))
+    values = files.read_object(os.path.join(directory, name))
   except FileNotFoundError:
     return {}
   return {key: x for key, x in values.items() if x is not None}
@@ -325,7 +325,7 @@ def _check_generation(directory, name, values):
   """Raises an InputError for generation settings out of their range."""
   for key, kind in _KINDS.items():
     if key in values:
-      untrusted.check(os.path.join(directory, name), key, values[key], kind)
+      files.check_value(os.path.join(directory, name), key, values[key], kind)
 
 
 def release(config, settings, dtype):

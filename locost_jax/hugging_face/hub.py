@@ -19,13 +19,12 @@ import sys
 import uuid
 
 from locost_jax import files
-from locost_jax.builtin import find_builtin
-from locost_jax.command_line import progress
+from locost_jax.config import progress
 from locost_jax.errors import FULL
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
+from locost_jax.hugging_face import find_builtin
 from locost_jax.hugging_face import tensors
-from locost_jax.untrusted import show
 
 PREFIX = 'hf://'
 # No part of a revision is '..' or empty: it becomes a path in the cache.
@@ -136,7 +135,7 @@ def _keep(repository, revision, title, info):
   asked = revision if _COMMIT.fullmatch(revision) else commit
   if commit != asked or not _COMMIT.fullmatch(commit):
     raise InputError(
-        f'{title}: the Hub names the commit {show(info.sha)}; expected '
+        f'{title}: the Hub names the commit {files.show_value(info.sha)}; expected '
         f'{asked if _COMMIT.fullmatch(asked) else "40 hex digits"}'
     )
   folder = 'models--' + repository.replace('/', '--')

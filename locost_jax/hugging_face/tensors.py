@@ -18,7 +18,7 @@ import numpy as np
 from safetensors import safe_open
 from safetensors import SafetensorError
 
-from locost_jax import untrusted
+from locost_jax import files
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
 
@@ -93,7 +93,7 @@ class Tensors:
     self._read[name] = read
 
   def _add_safetensors(self, path):
-    with untrusted.open_regular(path) as f:  # a pipe would block
+    with files.open_regular(path) as f:  # a pipe would block
       try:  # checks the header, its size and that of the file
         with safe_open(path, framework='numpy'):
           pass
@@ -125,7 +125,7 @@ class Tensors:
           f'{path} needs PyTorch to be read: install torch, or '
           f'provide {SAFETENSORS}'
       ) from None
-    untrusted.open_regular(path).close()
+    files.open_regular(path).close()
     types = {torch.float32: 'F32', torch.float16: 'F16', torch.bfloat16: 'BF16'}
     try:  # weights_only: no code of the file is ever run
       with warnings.catch_warnings(action='ignore'):
@@ -199,18 +199,18 @@ def _find_files(directory, stem):
   index = path + '.index.json'
   if not os.path.lexists(index):
     return [], set()
-  shards = untrusted.read_object(index, _MOST_INDEX_BYTES).get('weight_map')
+  shards = files.read_object(index, _MOST_INDEX_BYTES).get('weight_map')
   try:
     # Only the file's name: an index must not lead to other directories.
     names = sorted({os.path.basename(name) for name in shards.values()})
   except (TypeError, AttributeError):
     raise InputError(
         f'{index} is not an index of shards: weight_map='
-        f'{untrusted.show(shards)}: expected {{"TENSOR": "FILE"}}'
+        f'{files.show_value(shards)}: expected {{"TENSOR": "FILE"}}'
     ) from None
-  files = [os.path.join(directory, name) for name in names]
-  for file in files:
+  paths = [os.path.join(directory, name) for name in names]
+  for file in paths:
     if not os.path.isfile(file):
       name = os.path.basename(file)
       raise InputError(f'{index} lists {visible(name)}, which is missing')
-  return files, set(shards)
+  return paths, set(shards)

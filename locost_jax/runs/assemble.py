@@ -13,6 +13,7 @@ from locost_jax.data import cache as cache_lib
 from locost_jax.data import mixture
 from locost_jax.data import pipeline
 from locost_jax.data import tasks
+from locost_jax.devices import collective
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.evaluation import baselines
@@ -21,7 +22,6 @@ from locost_jax.evaluation import evaluate
 from locost_jax.evaluation import metric_table
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
-from locost_jax.hosts import collective
 from locost_jax.models import parameters
 from locost_jax.workdir import phases as phases_lib
 

@@ -19,9 +19,8 @@ import numpy as np
 
 from locost_jax import files
 from locost_jax import models
-from locost_jax import untrusted
-from locost_jax.command_line.progress import Progress
 from locost_jax.config import decode_settings
+from locost_jax.config.progress import Progress
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import configs
@@ -50,7 +49,7 @@ def import_release(source, target):
   config = configs.model_config(source)
   settings = configs.generation_settings(source)
   decode_settings.check(settings, config['vocab_size'])
-  with untrusted.named(os.path.join(source, 'config.json')):
+  with files.named(os.path.join(source, 'config.json')):
     model = models.build(config)
   abstract = parameters.flatten(parameters.abstract_params(model))
   vocabulary = find.find_vocabulary(source)

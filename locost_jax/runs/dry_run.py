@@ -16,13 +16,13 @@ import jax
 from jax.experimental import topologies
 import jax.numpy as jnp
 
-from locost_jax.command_line import tables
+from locost_jax.config import tables
 from locost_jax.data import order
 from locost_jax.data import pages as pages_lib
+from locost_jax.devices import collective
 from locost_jax.devices import memory
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
-from locost_jax.hosts import collective
 from locost_jax.models import flops
 from locost_jax.models import parameters
 from locost_jax.runs import assemble

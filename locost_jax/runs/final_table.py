@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 import jax
 
-from locost_jax.command_line import tables as tables_lib
-from locost_jax.command_line import versions
+from locost_jax.config import tables as tables_lib
+from locost_jax.config import versions
 from locost_jax.data import mixture
+from locost_jax.devices import collective
 from locost_jax.devices import compiling
 from locost_jax.devices import sharding
 from locost_jax.evaluation import baselines
@@ -24,7 +25,6 @@ from locost_jax.evaluation import evaluate
 from locost_jax.evaluation import generated_batches
 from locost_jax.evaluation import metric_table
 from locost_jax.evaluation import predictions
-from locost_jax.hosts import collective
 from locost_jax.models import lora
 from locost_jax.models import parameters
 from locost_jax.training import step as step_lib

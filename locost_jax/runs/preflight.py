@@ -18,11 +18,11 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
 
+from locost_jax.devices import collective
+from locost_jax.devices import connect
 from locost_jax.devices import memory
+from locost_jax.devices import watchdog
 from locost_jax.errors import InputError
-from locost_jax.hosts import collective
-from locost_jax.hosts import connect
-from locost_jax.hosts import watchdog
 from locost_jax.runs import assemble
 from locost_jax.runs import checks
 

@@ -10,8 +10,8 @@ import re
 
 from ml_collections import ConfigDict
 
+from locost_jax import files
 from locost_jax import models
-from locost_jax import untrusted
 from locost_jax.data import corpus
 from locost_jax.data import span_corruption
 from locost_jax.errors import InputError
@@ -217,7 +217,7 @@ def _fill(config, defaults):
 def _show(value):
   if isinstance(value, float) and value.is_integer():
     value = int(value)
-  return untrusted.show(value)
+  return files.show_value(value)
 
 
 def read_settings(workdir):

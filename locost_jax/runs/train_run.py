@@ -10,9 +10,9 @@ from locost_jax import files
 from locost_jax.data import corpus
 from locost_jax.data import records
 from locost_jax.data import tasks
+from locost_jax.devices import collective
 from locost_jax.errors import InputError
 from locost_jax.evaluation import content
-from locost_jax.hosts import collective
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
 from locost_jax.runs import checks

@@ -18,8 +18,8 @@ import jax.typing
 import numpy as np
 import numpy.typing
 
+from locost_jax import files
 from locost_jax import models
-from locost_jax import untrusted
 from locost_jax.config import decode_settings
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
@@ -388,12 +388,12 @@ def load(
   else:
     home, step_directory, settings = run
     config, data = dict(settings['model']), settings.get('data')
-    with untrusted.named(os.path.join(home, 'config.json')):
+    with files.named(os.path.join(home, 'config.json')):
       decoding = decode_settings.of_run(settings)
   if 'convolution' in config:
     config['convolution'] = convolution
   dtype = jnp.dtype(dtype)
-  with untrusted.named(os.path.join(home, 'config.json')):
+  with files.named(os.path.join(home, 'config.json')):
     models.make_config(config)
   model = models.build(config, dtype=dtype.name)
   chosen = reading.choose_pages(model.config, data, pages)

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-import locost_jax
-from locost_jax.command_line.progress import Progress
 from locost_jax.config import decode_settings
+from locost_jax.config import versions
+from locost_jax.config.progress import Progress
 from locost_jax.devices import memory
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
@@ -218,7 +218,7 @@ def describe_origin(summarizer, settings, options, dtype):
           step=checkpoint.step_of(path),
           fingerprint=fingerprint(summarizer),
       ),
-      versions=dict(locost_jax=locost_jax.__version__, jax=jax.__version__),
+      versions=dict(locost_jax=versions.__version__, jax=jax.__version__),
       backend=device.platform,
       device=device.device_kind,
   )

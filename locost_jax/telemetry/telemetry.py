@@ -19,8 +19,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from locost_jax.command_line.progress import duration
-from locost_jax.command_line.progress import Line
+from locost_jax.config.progress import duration
+from locost_jax.config.progress import Line
 from locost_jax.devices import compiling
 from locost_jax.devices import memory
 from locost_jax.telemetry import metrics_log

@@ -31,11 +31,11 @@ import jax.numpy as jnp
 
 from locost_jax.config import schema
 from locost_jax.devices import compiling
+from locost_jax.devices import preemption
 from locost_jax.devices import sharding
+from locost_jax.devices import watchdog
 from locost_jax.errors import InputError
 from locost_jax.errors import Stopped
-from locost_jax.hosts import preemption
-from locost_jax.hosts import watchdog
 from locost_jax.models import lora
 from locost_jax.models import parameters
 from locost_jax.telemetry import step_times

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import jax
 
+from locost_jax import files
 from locost_jax import models
-from locost_jax import untrusted
 from locost_jax.devices.sharding import VOCABULARY
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import configs
@@ -78,7 +78,7 @@ def read(directory):
     params = checkpoint.load_params(directory)
     return Source(parameters.flatten(params), '', where)
   config = configs.model_config(directory)
-  with untrusted.named(os.path.join(directory, 'config.json')):
+  with files.named(os.path.join(directory, 'config.json')):
     model = models.build(config)
   shapes = parameters.abstract_params(model)
   params = weights.load_params(directory, config, parameters.flatten(shapes))

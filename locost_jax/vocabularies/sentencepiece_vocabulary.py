@@ -9,7 +9,7 @@ import functools
 
 import numpy as np
 
-from locost_jax import untrusted
+from locost_jax import files
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import token_ids
 
@@ -35,7 +35,7 @@ class SentencePieceVocabulary:
       extra_ids: number of sentinels to add after the pieces.
     """
     try:
-      self.model = untrusted.read_bytes(path, untrusted.MOST_TOKENIZER_BYTES)
+      self.model = files.read_bytes(path, files.MOST_TOKENIZER_BYTES)
     except OSError as e:
       raise InputError(
           f'{path}: no SentencePiece model: {e.strerror}'

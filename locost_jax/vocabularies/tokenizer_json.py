@@ -11,7 +11,6 @@ determines the marks at the ends of a text; without it they are BART's '<s>' and
 import json
 import os
 
-from locost_jax import untrusted
 from locost_jax.errors import InputError
 
 TOKENIZER, VOCAB, MERGES = 'tokenizer.json', 'vocab.json', 'merges.txt'
@@ -30,7 +29,7 @@ def read_object(files, name, where):
   """Returns the JSON object of a file; {} if there is no such file."""
   if name not in files:
     return {}
-  return untrusted.parse_object(files[name], os.path.join(where, name), None)
+  return files.parse_object(files[name], os.path.join(where, name), None)
 
 
 def token_text(token, default):

@@ -19,7 +19,6 @@ import hashlib
 import json
 import os
 
-from locost_jax import untrusted
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import token_ids
 from locost_jax.vocabularies import tokenizer_json
@@ -167,8 +166,8 @@ def load(path, ids=None):
   files = {}
   for name in (*tokenizer_json.FILES, 'config.json'):
     try:
-      files[name] = untrusted.read_bytes(
-          os.path.join(directory, name), untrusted.MOST_TOKENIZER_BYTES
+      files[name] = files.read_bytes(
+          os.path.join(directory, name), files.MOST_TOKENIZER_BYTES
       )
     except FileNotFoundError:
       continue

@@ -24,7 +24,6 @@ import json
 import os
 
 from locost_jax import files
-from locost_jax import untrusted
 from locost_jax.config import kinds
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import byte_vocabulary
@@ -105,12 +104,12 @@ def load_vocabulary(path):
 def _read_info(path):
   """Returns the contents of vocabulary.json; {} if there is no such file."""
   try:
-    info = untrusted.read_object(path)
+    info = files.read_object(path)
   except FileNotFoundError:
     return {}
   for key, kind in _INFO_KINDS.items():
     if info.get(key) is not None:
-      untrusted.check(path, key, info[key], kind)
+      files.check_value(path, key, info[key], kind)
   return {key: info[key] for key in _INFO_KINDS if info.get(key) is not None}
 
 

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from locost_jax import untrusted
+from locost_jax import files
 from locost_jax.config import kinds
 from locost_jax.errors import InputError
 from locost_jax.models import parameters
@@ -268,14 +268,14 @@ def find_metrics(step_directory):
   if problem:
     return {}, problem
   try:
-    metrics = untrusted.read_object(path)
+    metrics = files.read_object(path)
     for key, value in metrics.items():
       if key == SCORE_OF:
-        untrusted.check(path, key, value, kinds.TEXT)
+        files.check_value(path, key, value, kinds.TEXT)
       elif type(value) not in (int, float):
-        shown = untrusted.show(value)
+        shown = files.show_value(value)
         raise InputError(
-            f'{path}: {untrusted.visible(key)}={shown}: expected a number'
+            f'{path}: {files.visible(key)}={shown}: expected a number'
         )
     return metrics, ''
   except (FileNotFoundError, NotADirectoryError):

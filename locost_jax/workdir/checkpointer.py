@@ -32,7 +32,6 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from locost_jax import files
-from locost_jax import untrusted
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 from locost_jax.models import parameters
@@ -191,7 +190,7 @@ class Checkpointer:
 
   def loop(self, step):
     """Returns the `loop` dict saved with a step."""
-    return untrusted.read_object(self._directory / str(step) / _LOOP)
+    return files.read_object(self._directory / str(step) / _LOOP)
 
   def best_step(self):
     """Returns the step with the largest score, or None."""
@@ -332,7 +331,7 @@ def _set_damaged_aside(directory):
 
 def _set_measured(directory, measured):
   """Stores in a checkpoint whether its step has been evaluated."""
-  record = untrusted.read_object(directory / _LOOP)
+  record = files.read_object(directory / _LOOP)
   manifest.replace(
       directory, _LOOP, json.dumps(record | {'measured': measured})
   )

@@ -6,8 +6,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from locost_jax.builtin import find_builtin
 from locost_jax.errors import InputError
+from locost_jax.hugging_face import find_builtin
 from locost_jax.models import lora
 from locost_jax.models import parameters
 from locost_jax.vocabularies import vocabulary as vocabulary_lib

@@ -20,7 +20,6 @@ from pathlib import Path
 import re
 
 from locost_jax import files
-from locost_jax import untrusted
 from locost_jax.errors import InputError
 
 FILE = 'manifest.json'
@@ -101,7 +100,7 @@ def find_extra(directory, only='', but=()):
   extra = [name for name in _list(directory, only) if name not in known]
   if not extra:
     return ''
-  shown = ', '.join(map(untrusted.visible, extra[:_SHOWN]))
+  shown = ', '.join(map(files.visible, extra[:_SHOWN]))
   if len(extra) > _SHOWN:
     shown += f' and {len(extra) - _SHOWN} more'
   return (
@@ -145,21 +144,19 @@ def replace(directory, name, text):
 def _read(directory):
   """The manifest of a directory: {name: ['BYTES SHA-256', ...]}."""
   path = directory / FILE
-  entries = untrusted.parse_object(
-      untrusted.read_bytes(path, _MOST_BYTES), path
-  )
+  entries = files.parse_object(files.read_bytes(path, _MOST_BYTES), path)
   for name, known in entries.items():
     *parents, last = name.split('/')
-    if not parents or not all(map(untrusted.is_name, (*parents, last))):
+    if not parents or not all(map(files.is_name, (*parents, last))):
       raise InputError(
-          f'{path}: names {untrusted.show(name)}; expected files in '
+          f'{path}: names {files.show_value(name)}; expected files in '
           'subdirectories'
       )
     if not known or not (
         isinstance(known, list) and all(map(_is_description, known))
     ):
       raise InputError(
-          f'{path}: {untrusted.visible(name)}={untrusted.show(known)}: expected '
+          f'{path}: {files.visible(name)}={files.show_value(known)}: expected '
           'a list of "BYTES SHA-256"'
       )
   return entries
@@ -171,7 +168,7 @@ def _is_description(text):
 
 def _compare(directory, name, known):
   """Returns a description of one file's damage; '' if it is intact."""
-  shown = untrusted.visible(name)
+  shown = files.visible(name)
   try:
     found = _describe(directory, name)
   except (FileNotFoundError, NotADirectoryError):
@@ -190,7 +187,7 @@ def _compare(directory, name, known):
 
 def _within(directory, error):
   """Returns an InputError's message, with the path relative to the directory."""
-  return untrusted.visible(str(error).removeprefix(f'{directory}/'))
+  return files.visible(str(error).removeprefix(f'{directory}/'))
 
 
 def _list(directory, only=''):
@@ -211,7 +208,7 @@ def _describe(directory, name):
   for parent in list(path.parents)[: name.count('/')]:
     if parent.is_symlink():
       raise InputError(f'{parent}: is a link, expected a directory')
-  with untrusted.open_regular(path, follow=False) as file:
+  with files.open_regular(path, follow=False) as file:
     return files.describe(file)
 
 

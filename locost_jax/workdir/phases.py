@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from locost_jax import files
-from locost_jax import untrusted
 from locost_jax.config import schema
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
@@ -136,7 +135,7 @@ def read_config(directory):
   """
   path = Path(directory) / CONFIG_FILE
   try:
-    config = untrusted.read_object(path)
+    config = files.read_object(path)
   except FileNotFoundError:
     return None
   except NotADirectoryError:
@@ -198,7 +197,7 @@ def load_queries(directory):
   Runs of older versions, and released models, do not say.
   """
   try:
-    found = untrusted.read_object(os.path.join(directory, _QUERIES_FILE))
+    found = files.read_object(os.path.join(directory, _QUERIES_FILE))
   except FileNotFoundError:
     return None
   return found.get('queries') is True

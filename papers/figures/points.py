@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 import re
 
-from locost_jax import untrusted
+from locost_jax import files
 from locost_jax.data import sources
 from locost_jax.errors import InputError
 from locost_jax.evaluation import predictions
@@ -53,7 +53,7 @@ def short_names(paths):
 def read_json(path):
   """Returns the object in a JSON file."""
   try:
-    return untrusted.read_object(path, _MOST_BYTES)
+    return files.read_object(path, _MOST_BYTES)
   except (FileNotFoundError, NotADirectoryError):
     raise InputError(f'{path}: no such file') from None
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from locost_jax import untrusted
+from locost_jax import files
 from locost_jax.config import kinds
 from papers.figures import points
 from papers.figures import style
@@ -53,7 +53,7 @@ def draw_distances(result, *results):
   for number, (axis, path) in enumerate(zip(axes[0], paths)):
     found = points.read_json(path)
     shares = found.get('distances')
-    untrusted.check(path, 'distances', shares, _SHARES)
+    files.check_value(path, 'distances', shares, _SHARES)
     axis.hist(shares, BINS, range=(0, 1), color=style.color(number))
     axis.set_title(f'{found.get("task", path)} {found.get("split", "")}')
     axis.set_xlabel('distance, as a share of the sentences of a document')

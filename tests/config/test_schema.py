@@ -15,7 +15,7 @@ from locost_jax import convert
 from locost_jax import main
 from locost_jax import models
 from locost_jax import summarize
-from locost_jax.command_line import commands
+from locost_jax.config import commands
 from locost_jax.config import keys as keys_table
 from locost_jax.config import schema
 from locost_jax.data import cache

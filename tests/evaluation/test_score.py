@@ -10,7 +10,7 @@ import pytest
 from rouge_score import rouge_scorer
 
 from locost_jax import score
-from locost_jax.command_line import commands
+from locost_jax.config import commands
 from locost_jax.errors import InputError
 from locost_jax.evaluation import predictions
 from locost_jax.evaluation.metrics import processes

@@ -155,7 +155,7 @@ def test_a_conversion_killed_before_the_rename_leaves_no_target(run, tmp_path):
   program = (
       'import os, pathlib, signal\n'
       'from locost_jax import convert\n'
-      'from locost_jax.command_line import commands\n'
+      'from locost_jax.config import commands\n'
       'pathlib.Path.rename = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n'
       'commands.run(convert.main, convert.define_flags, "")\n'
   )

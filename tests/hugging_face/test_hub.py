@@ -152,7 +152,7 @@ def find_model(server, tmp_path):
         'import sys\n'
         'from huggingface_hub import constants\n'
         'constants.DOWNLOAD_CHUNK_SIZE = 1000\n'
-        'from locost_jax.command_line import commands\n'
+        'from locost_jax.config import commands\n'
         'from locost_jax.hugging_face import hub\n'
         f'{setup}\n'
         'with commands.one_line_errors():\n'

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from absl import flags
 
-from locost_jax.command_line import commands
+from locost_jax.config import commands
 from locost_jax.data import corpora
 from papers import seeds
 from tests import bart_files

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 import pytest
 
-from locost_jax.hosts import watchdog
+from locost_jax.devices import watchdog
 from locost_jax.workdir import checkpoint
 from tests import products
 from tests import small_training

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import pytest
 
 from locost_jax import main
-from locost_jax.command_line import progress
+from locost_jax.config import progress
 from locost_jax.errors import InputError
 from locost_jax.telemetry import metrics_log
 from locost_jax.telemetry import step_times

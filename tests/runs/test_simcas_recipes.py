@@ -10,7 +10,7 @@ from configs import simcas
 import locost_jax
 from locost_jax import main
 from locost_jax import models
-from locost_jax.command_line import commands
+from locost_jax.config import commands
 from locost_jax.hugging_face import configs as hugging_face
 from locost_jax.models import parameters
 from locost_jax.runs import assemble

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 import pytest
 
 from locost_jax import main
-from locost_jax.command_line import commands
+from locost_jax.config import commands
 from locost_jax.runs import resume
 from locost_jax.workdir import phases as phases_lib
 from tests import tiny_run

@@ -10,8 +10,8 @@ import pytest
 
 import locost_jax
 from locost_jax import summarize
-from locost_jax.builtin import find_builtin
 from locost_jax.errors import InputError
+from locost_jax.hugging_face import find_builtin
 from locost_jax.models import parameters
 from locost_jax.training import warm_start
 from tests import make_builtin

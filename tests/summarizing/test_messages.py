@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from locost_jax.attribution import page as page_lib
-from locost_jax.command_line import progress
+from locost_jax.config import progress
 from locost_jax.devices import memory
 from locost_jax.summarizing import write_summaries
 from locost_jax.summarizing.summarizer import Summarizer

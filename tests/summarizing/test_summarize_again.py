@@ -11,14 +11,14 @@ import time
 import jax
 import pytest
 
-from locost_jax.command_line import speed
+from locost_jax.config import speed
 from tests import python
 from tests.data.rows import read_jsonl
 from tests.data.rows import write_jsonl
 
 PROGRAM = textwrap.dedent("""
     import signal, sys, time
-    from locost_jax.command_line import commands
+    from locost_jax.config import commands
     from locost_jax.summarizing.summarizer import Summarizer
     from locost_jax import summarize
     # Who runs the tests in the background has it ignored.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
 
-from locost_jax.command_line import progress
+from locost_jax.config import progress
 from locost_jax.devices import compiling
 from locost_jax.telemetry import metrics_log
 from locost_jax.telemetry import telemetry as telemetry_lib

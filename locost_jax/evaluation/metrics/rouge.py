@@ -5,7 +5,7 @@ F1 in percent, averaged over pairs.
 
 import functools
 
-from locost_jax.command_line import versions
+from locost_jax.config import versions
 from locost_jax.evaluation.metrics import intervals
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import processes as processes_lib

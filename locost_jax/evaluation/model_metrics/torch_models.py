@@ -7,7 +7,7 @@ from a download by transformers itself. Code in a directory is never executed.
 import os
 from typing import Any, NamedTuple
 
-from locost_jax import untrusted
+from locost_jax import files
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import hub
 
@@ -44,7 +44,7 @@ def packages(name):
 def read_config(directory):
   """Returns config.json of a directory, a dict."""
   try:
-    return untrusted.read_object(os.path.join(directory, 'config.json'))
+    return files.read_object(os.path.join(directory, 'config.json'))
   except FileNotFoundError:
     raise InputError(f'{directory}: holds no config.json') from None
 

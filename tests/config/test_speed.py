@@ -41,7 +41,7 @@ FULL = """
 import resource, signal, sys, warnings
 import jax
 import jax.numpy as jnp
-from locost_jax.command_line import speed
+from locost_jax.config import speed
 speed.keep_programs(sys.argv[1])
 speed.keep_programs(sys.argv[1])  # replaces nothing twice
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -92,14 +92,14 @@ def test_processes_of_bench_use_the_cache(tmp_path, monkeypatch):
 
 SCRIPT = """
 import os, sys
-from locost_jax.command_line import speed
+from locost_jax.config import speed
 print(os.getpid(), *sys.argv[1:], sep='|')
 speed.restart_with_huge_pages()
 print(os.environ['GLIBC_TUNABLES'])
 """
 READING = """
 import os, sys
-from locost_jax.command_line import speed
+from locost_jax.config import speed
 print(os.getpid(), *sys.argv[1:], sep='|')
 if sys.argv[1] == 'reads':
   sys.modules['seqio'] = None  # as if it were imported
@@ -109,7 +109,7 @@ print('trains')
 COMPILING = """
 import os, sys
 import jax
-from locost_jax.command_line import speed
+from locost_jax.config import speed
 from locost_jax.devices import memory
 if sys.argv[1] == 'trims':
   speed.trim_after_compiling(shortest=0.0)

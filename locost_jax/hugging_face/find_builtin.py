@@ -16,7 +16,7 @@ from locost_jax.errors import visible
 PREFIX = 'builtin:'
 PARAMETERS = 'parameters.safetensors'
 CARD = 'MODEL_CARD.md'
-_HERE = Path(__file__).parent
+_HERE = Path(__file__).parents[1] / 'builtin'
 
 
 def names():

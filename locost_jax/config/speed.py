@@ -32,7 +32,7 @@ import re
 import sys
 import warnings
 
-from locost_jax.command_line import progress
+from locost_jax.config import progress
 
 _TUNABLES = 'GLIBC_TUNABLES'
 _DATA_READ = 'LOCOST_JAX_DATA_READ'

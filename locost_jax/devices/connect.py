@@ -21,11 +21,10 @@ from typing import NamedTuple
 from absl import flags
 import jax
 
-import locost_jax
-from locost_jax.command_line import versions
+from locost_jax.config import versions
+from locost_jax.devices import collective
+from locost_jax.devices import watchdog
 from locost_jax.errors import InputError
-from locost_jax.hosts import collective
-from locost_jax.hosts import watchdog
 
 TIMEOUT = 300.0  # seconds that hosts wait for each other
 # Their versions must agree, or the hosts compile different programs.
@@ -108,9 +107,7 @@ def check_versions():
   Raises:
     InputError: the versions differ.
   """
-  found = dict(
-      locost_jax=locost_jax.__version__, **versions.installed(PACKAGES)
-  )
+  found = dict(locost_jax=versions.__version__, **versions.installed(PACKAGES))
   rows = collective.gather_rows(
       [dict(name=socket.gethostname(), versions=found)]
   )

@@ -1,6 +1,8 @@
-"""The versions of installed packages."""
+"""The version of this package, and those of installed ones."""
 
 import importlib.metadata
+
+__version__ = '0.1.0'
 
 
 def installed(names):

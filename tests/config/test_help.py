@@ -9,8 +9,8 @@ import pytest
 from configs import default
 from locost_jax import __main__ as command_list
 from locost_jax import main
-from locost_jax.command_line import commands
-from locost_jax.command_line import help_pages
+from locost_jax.config import commands
+from locost_jax.config import help_pages
 from locost_jax.config import keys
 from locost_jax.config import schema
 

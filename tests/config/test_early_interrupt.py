@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from locost_jax.command_line import commands
+from locost_jax.config import commands
 from tests import python
 
 # The tests may run in the background of a shell, which ignores SIGINT.

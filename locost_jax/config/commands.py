@@ -22,8 +22,8 @@ from absl import flags
 from ml_collections import config_flags
 from ml_collections import ConfigDict
 
-from locost_jax.command_line import config_files
-from locost_jax.command_line import help_pages
+from locost_jax.config import config_files
+from locost_jax.config import help_pages
 from locost_jax.config import schema
 from locost_jax.errors import FULL
 from locost_jax.errors import InputError

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from locost_jax.hosts import watchdog
+from locost_jax.devices import watchdog
 
 
 class Ended(Exception):

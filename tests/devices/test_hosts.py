@@ -13,9 +13,9 @@ import jax
 import numpy as np
 import pytest
 
+from locost_jax.devices import connect
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
-from locost_jax.hosts import connect
 from locost_jax.workdir import checkpoint
 from tests import products
 from tests.ports import free_port

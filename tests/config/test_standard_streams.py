@@ -10,7 +10,7 @@ from locost_jax import summarize
 
 PROGRAM = """
 import os, sys
-from locost_jax.command_line import commands
+from locost_jax.config import commands
 from locost_jax.errors import InputError
 
 def define_flags(values, argv):

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from locost_jax.command_line import progress
+from locost_jax.config import progress
 
 
 class Terminal(io.StringIO):

@@ -1,1 +1,0 @@
-"""Small trained models that come with the package."""

@@ -1,1 +1,0 @@
-"""Shared by the commands: flags, help, progress, tables, speed."""

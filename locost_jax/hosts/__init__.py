@@ -1,1 +1,0 @@
-"""Several processes, one run: connecting, signals, hangs."""
