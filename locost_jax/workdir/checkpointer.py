@@ -76,6 +76,8 @@ class Checkpointer:
     self._config, self._lower_is_better = config, lower_is_better
     self._saving, self._metrics = None, {}  # the last save's step and metrics
     self._is_pruned = True
+    # Orbax removes them.
+    self._unfinished = _list_unfinished(self._directory)
     _silence_logs()
     self._manager = _Manager(
         self._directory,
@@ -159,6 +161,15 @@ class Checkpointer:
       )
       step = None if known < 0 else int(known)
     self._manager.reload()
+    then = 'starting anew' if step is None else f'continuing from {step}'
+    for unfinished in self._unfinished if jax.process_index() == 0 else ():
+      print(
+          f'checkpoint {unfinished} was not finished (the run was stopped while '
+          f'it was saved): {then}',
+          file=sys.stderr,
+          flush=True,
+      )
+    self._unfinished = []
     if step is None and any(self._directory.glob('*.damaged*')):
       raise InputError(
           f'{self._directory}: all checkpoints are damaged; remove this '
@@ -358,6 +369,16 @@ def _remove(path):
   with contextlib.suppress(FileNotFoundError):
     path = path.rename(f'{path}{_REMOVED}')
   shutil.rmtree(path, ignore_errors=True)
+
+
+def _list_unfinished(directory):
+  """Returns the steps whose save was interrupted, in order."""
+  names = [
+      path.name.partition(_UNFINISHED)[0]
+      for path in directory.glob(f'*{_UNFINISHED}*')
+      if not path.name.endswith(_REMOVED)
+  ]
+  return sorted({int(name) for name in names if name.isdigit()})
 
 
 def _remove_unfinished(directory):

@@ -163,6 +163,7 @@ def test_a_run_stopped_by_signals_equals_an_uninterrupted_one(
   run.send(signal.SIGINT)
   run.end(130)
   assert 'SIGINT: stopped after step 10, which is saved' in run.stderr
+  assert 'not finished' not in run.stderr  # every checkpoint was
   assert run.steps() == ['10', '9']
   # Killed before that evaluation ends.
   run = Run(tmp_path, environment, eval_seconds=100)
@@ -254,9 +255,19 @@ def test_a_kill_while_saving_is_no_damage(tmp_path, environment):
   run.wait_for(lambda run: '4' in run.steps() and _is_stopped_while_saving(run))
   run.send(signal.SIGKILL)
   run.end(-signal.SIGKILL)
-  assert checkpoint.latest_step(tmp_path / 'checkpoints') >= 4
+  latest = checkpoint.latest_step(tmp_path / 'checkpoints')
+  (unfinished,) = [
+      name.partition('.')[0]
+      for name in run.steps()
+      if name.partition('.')[2].startswith('orbax-checkpoint-tmp')
+      and not name.endswith('-removed')
+  ]
   run = Run(tmp_path, environment, size=500_000)
   run.end()
+  assert (
+      f'checkpoint {unfinished} was not finished (the run was stopped while it '
+      f'was saved): continuing from {latest}\n'
+  ) in run.stderr
   assert 'damaged' not in run.stderr
 
 

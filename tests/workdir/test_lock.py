@@ -11,6 +11,7 @@ import pytest
 from locost_jax import main
 from locost_jax import summarize
 from locost_jax.errors import InputError
+from locost_jax.runs import train_run
 from locost_jax.workdir import phases as phases_lib
 from tests import tiny_run
 from tests.deadline import within
@@ -129,3 +130,15 @@ def test_a_refused_command_leaves_no_lock(tmp_path, arguments, run_command):
   run.mkdir()
   assert run_command(main, *arguments, wrong)[0] == 2
   assert not list(run.iterdir())
+
+
+def test_only_empty_new_directories_are_removed(tmp_path):
+  """Another run may have started in the same parent directory."""
+  workdir = tmp_path / 'runs' / 'mine'
+  with pytest.raises(InputError):
+    missing = [workdir, workdir.parent]
+    with train_run.removing_on_input_error(workdir, missing):
+      (workdir / 'vocabulary').mkdir(parents=True)
+      (tmp_path / 'runs' / 'other').mkdir()
+      raise InputError('no')
+  assert os.listdir(tmp_path / 'runs') == ['other']
