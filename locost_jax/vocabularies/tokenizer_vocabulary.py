@@ -163,25 +163,25 @@ def load(path, ids=None):
       raise InputError(
           f'{path}: expected a file called {TOKENIZER}, {VOCAB} or {MERGES}'
       )
-  files = {}
+  found = {}
   for name in (*tokenizer_json.FILES, 'config.json'):
     try:
-      files[name] = files.read_bytes(
+      found[name] = files.read_bytes(
           os.path.join(directory, name), files.MOST_TOKENIZER_BYTES
       )
     except FileNotFoundError:
       continue
   for name in left_out:
-    files.pop(name, None)
-  if TOKENIZER not in files:
+    found.pop(name, None)
+  if TOKENIZER not in found:
     for name, other in ((VOCAB, MERGES), (MERGES, VOCAB)):
-      if name not in files:
+      if name not in found:
         raise InputError(
             f'{os.path.join(directory, name)}: no such file, but '
             f'{other} needs it'
         )
   config = (
-      {} if ids else tokenizer_json.read_object(files, 'config.json', directory)
+      {} if ids else tokenizer_json.read_object(found, 'config.json', directory)
   )
-  files.pop('config.json', None)
-  return TokenizerVocabulary(files, ids, directory, config)
+  found.pop('config.json', None)
+  return TokenizerVocabulary(found, ids, directory, config)

@@ -255,7 +255,7 @@ def test_a_vocabulary_is_trained_on_the_text_of_pages(config):
 def test_invalid_settings(config):
   config, _ = config
   config.data.pages = 'sections'
-  with pytest.raises(InputError, match="pages='sections': expected one of"):
+  with pytest.raises(InputError, match='pages=sections: expected one of'):
     tasks.check(config)
   config.data.update(pages='chunks', train_files='', validation_files='')
   config.data.task = 'python_docs_gsg'

@@ -159,7 +159,7 @@ def test_a_vocabulary_without_the_mark_is_refused():
   config.data.targets_start = 'eos'
   config.data.task = 'python_docs_summary'
   with pytest.raises(
-      InputError, match="targets_start='eos': expected one of 'sta"
+      InputError, match="targets_start=eos: expected one of 'sta"
   ):
     tasks.check(config)
   config.decode.start = 'eos'
