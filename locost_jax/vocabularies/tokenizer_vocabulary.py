@@ -19,6 +19,7 @@ import hashlib
 import json
 import os
 
+from locost_jax import files
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import token_ids
 from locost_jax.vocabularies import tokenizer_json
