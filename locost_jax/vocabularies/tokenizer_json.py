@@ -11,6 +11,7 @@ determines the marks at the ends of a text; without it they are BART's '<s>' and
 import json
 import os
 
+from locost_jax import files
 from locost_jax.errors import InputError
 
 TOKENIZER, VOCAB, MERGES = 'tokenizer.json', 'vocab.json', 'merges.txt'
@@ -25,11 +26,11 @@ _PLAIN = dict.fromkeys(
 )
 
 
-def read_object(files, name, where):
+def read_object(contents, name, where):
   """Returns the JSON object of a file; {} if there is no such file."""
-  if name not in files:
+  if name not in contents:
     return {}
-  return files.parse_object(files[name], os.path.join(where, name), None)
+  return files.parse_object(contents[name], os.path.join(where, name), None)
 
 
 def token_text(token, default):
