@@ -320,7 +320,7 @@ def test_empty_pages_and_documents_in_a_model(form, empty_page, tmp_path):
 @pytest.mark.parametrize(
     'data,message',
     [
-        (dict(query_in='last'), "query_in='last': expected one of '', 'every'"),
+        (dict(query_in='last'), "query_in=last: expected one of '', 'every'"),
         (dict(query_in='every'), 'a document of one sequence has no pages; '),
         (dict(document_length=9), 'document_length=9: expected 0, or with'),
     ],
