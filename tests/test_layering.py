@@ -333,7 +333,7 @@ data/gsg: import nltk
 data/text: from locost_jax.data import gsg
     cycle:
 models/lora: from locost_jax.devices import sharding
-    cycle: devices -> models -> devices
+    devices -> models -> devices
 training/loop: def f(): from locost_jax.data import tasks
     training.loop imports data.tasks
 data/tasks: from locost_jax.data import preprocessors

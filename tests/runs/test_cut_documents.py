@@ -85,8 +85,7 @@ def test_stopped_and_limited_builds(tmp_path):
   """They have no counts, which would need another pass."""
   config = make_setup(tmp_path).config
   config.eval.examples = 3
-  stats = blocks.build(
-      config, VOCABULARY, 'train', {}, tmp_path / 'limited', limit=3
-  )
+  job = blocks.Job(config.to_dict(), VOCABULARY, 'train', limit=3)
+  stats = blocks.build(job, {}, tmp_path / 'limited')
   assert stats['records'] == 3 and 'inputs_cut' not in stats
   assert cache_lib.records.Cache(tmp_path / 'limited').stats == stats
