@@ -192,10 +192,10 @@ def choose_vocabulary(setups, workdir):
   settings = setups[0].config.train
   init_from = settings.init_from
   # train.init_map may exclude the embedding.
-  takes_rows = not found or warm_start.takes_vocabulary(
+  takes_rows = lambda: not found or warm_start.takes_vocabulary(
       settings.init_map, parameters.flatten(setups[0].shapes)
   )
-  if init_from and not begun and takes_rows:
+  if init_from and not begun and takes_rows():
     where = f'config.train.init_from={init_from}'
     found[where] = find.find_vocabulary(_find_home(init_from))
     if found[where] is None:
