@@ -360,7 +360,7 @@ def format_table(table, columns):
       ]
       for row in rows
   ]
-  lines = tables_lib.align(cells, least=[width - 1, *least], gap=' ')
+  lines = tables_lib.align(cells, least=[width, *least], gap=' ')
   results = sum(not row.is_baseline for row in rows)
   if results < len(rows):
     lines.insert(1 + results, '┄' * WIDTH)
