@@ -24,6 +24,7 @@ from locost_jax.errors import visible
 # Errors of a file system without locks.
 NO_LOCKS = errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP
 _BLOCK = 1 << 22  # bytes read at once
+_MAX_NAME = 255  # bytes of a file name, on nearly every file system
 _KINDS = {
     stat.S_IFDIR: 'a directory',
     stat.S_IFIFO: 'a named pipe',
@@ -112,9 +113,6 @@ def describe(file):
     digest.update(block)
     size += len(block)
   return f'{size} {digest.hexdigest()}'
-
-
-_MAX_NAME = 255  # bytes of a file name, on nearly every file system
 
 
 def check_directory(name, path):
@@ -265,7 +263,7 @@ class Journal(Appended):
 
 
 def check_value(where, key, value, kind):
-  """Raises an InputError unless the value of a key is of a `config.kinds.Kind`."""
+  """Raises an InputError unless a key's value is of a `config.kinds.Kind`."""
   if problem := kind.problem(key.rpartition('.')[2], value):
     raise InputError(f'{where}: {key}={show_value(value)}: {problem}')
 
@@ -329,7 +327,7 @@ def read_bytes(path, most=MOST_BYTES):
 
 
 def read_object(path, most=MOST_BYTES):
-  """Returns the JSON object of a file; errors of `read_bytes` and the parser."""
+  """Returns the JSON object of a file; errors of both functions called."""
   return parse_object(read_bytes(path, most), path)
 
 

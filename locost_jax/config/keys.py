@@ -1,8 +1,8 @@
 """The table of all config keys and flags; add a key here and where it is used.
 
 An entry describes a single value. The modules that read the values check their
-combinations with others, the data, a vocabulary or the devices, and the choices
-of a text. `config.schema` makes from the table the default config,
+combinations with others, the data, a vocabulary or the devices, and choices that
+the entry leaves open. `config.schema` makes from the table the default config,
 --help=config and the checks of configs, of flags and of stored configs.
 """
 
@@ -238,7 +238,10 @@ SELECTOR = {
 EVAL = {
     'examples': Key(500, 'in training, use only these first examples; 0: all'),
     'batch_size': Key(32, 'documents per batch, over all devices', _MILLION),
-    'metrics': Key(('loss', 'rouge', 'recall'), 'any of these three'),
+    'metrics': Key(
+        ('loss', 'rouge', 'recall'),
+        'names of docs/training.md, or Metrics of your own',
+    ),
     'protocol': Key(
         'auto',
         'how ROUGE is computed, and the words of the other metrics: a '
@@ -356,7 +359,7 @@ KEYS |= {
 # keeps the key, so that the error message names it.
 REMOVED = {'data.packing': (False, None)}  # several short documents in a row
 
-# The flags of all commands, except choices, which absl checks. COMMAND.FLAG is a
+# Flags of all commands, except choices, which absl checks. COMMAND.FLAG is a
 # command's own flag with the name of another one.
 _FLAGS = {
     kinds.TEXT: (

@@ -1,4 +1,4 @@
-"""What is made from the table of keys: default config, checks, --help=config."""
+"""Makes the default config, checks and --help=config from the table of keys."""
 
 import re
 import textwrap

@@ -134,7 +134,7 @@ def settings_of(config, task):
 
 
 def span_settings(config, has_gap_sentences, task):
-  """Returns the settings of a task's span corruption; None: there is none."""
+  """Returns the settings of a task's span corruption, or None without it."""
   given = config.get('span_corruption')
   if given is None:
     return None

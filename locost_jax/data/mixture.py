@@ -1,8 +1,8 @@
 """Training sets made of other caches: mixtures of tasks, and subsets.
 
 `Mixture` mixes the training splits of several tasks in proportion to their
-sizes. An epoch of the mixture has min(n_i, cap) of the n_i records of task i (T5's
-examples-proportional mixing with an artificial limit; Raffel et al. 2020,
+sizes. An epoch of the mixture has min(n_i, cap) of the n_i records of task i
+(T5's examples-proportional mixing with an artificial limit; Raffel et al. 2020,
 section 3.5.2). Each task reads all its records in a seeded order before it
 repeats one, over several epochs of the mixture if necessary. So the record at a
 position depends only on (seed, position), as data/order.py requires.

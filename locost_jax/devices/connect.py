@@ -7,8 +7,8 @@ flags are needed; elsewhere every host needs the address of the first one:
       --hosts=2 --host=0        # and on the other machine --host=1
 
 If a host is missing, the others end with one line after a while. All hosts must
-have the same versions of locost_jax and JAX. Every host reads its own rows of each batch;
-WORKDIR must be one directory that all hosts see.
+have the same versions of locost_jax and JAX. Every host reads its own rows of
+each batch; WORKDIR must be one directory that all hosts see.
 """
 
 import glob

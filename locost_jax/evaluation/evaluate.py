@@ -34,12 +34,7 @@ def check(config):
     schema.check_section(section, config[section])
   metric_table.check(config.eval.metrics, config.checkpoint.metric)
   protocols.find(config.eval.protocol, 'config.eval.protocol')
-  settings_of(config)
-
-
-def settings_of(config):
-  """Returns the checked `decode_settings.Settings` of a run's config."""
-  return decode_settings.of_run(config)
+  decode_settings.of_run(config)
 
 
 def _writes_sentinels(config):
@@ -48,7 +43,7 @@ def _writes_sentinels(config):
 
 
 class Evaluated(NamedTuple):
-  """What is evaluated: a model without its parameters.
+  """A model without its parameters, and how it is evaluated.
 
   Attributes:
     config: the whole config; uses eval.metrics, eval.protocol and decode.

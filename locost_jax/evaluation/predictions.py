@@ -210,7 +210,8 @@ def write(path, rows, shared=()):
   written instead of `NAME.jsonl`. `workdir.find` finds both.
 
   Args:
-    rows: dicts from `evaluate.measure`; a list of references is written as `references`.
+    rows: dicts from `evaluate.measure`; a list of references is written as
+      `references`.
     shared: fields added to every row, see `metadata`.
   """
   lines = []

@@ -7,7 +7,7 @@ from locost_jax.ops import long_attention
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-  """The keys of every model; configs/default.py explains each.
+  """The keys of every model; config/model_keys.py explains each.
 
   Other modules know a model by these keys and the facts below, which a model's
   own config overrides: by a key of the same name, which is a field, or by a

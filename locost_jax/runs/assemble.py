@@ -188,7 +188,7 @@ class Setup:
 
   @property
   def evaluated(self):
-    """What evaluations measure, an `evaluate.Evaluated`."""
+    """The model that evaluations measure, an `evaluate.Evaluated`."""
     return evaluate.Evaluated(
         self.model, self.vocabulary, self.config, self.mesh, self.common
     )

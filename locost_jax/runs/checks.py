@@ -103,7 +103,7 @@ def check_forced_tokens(config, vocabulary):
   """
   size = vocabulary.size if vocabulary else config.data.vocabulary_size
   try:
-    decode_settings.check(evaluate.settings_of(config), size)
+    decode_settings.check(decode_settings.of_run(config), size)
   except InputError as error:
     raise InputError(f'decode.{error}') from None
 

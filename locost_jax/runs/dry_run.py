@@ -41,7 +41,7 @@ _MACHINE = {
 
 
 def dry_run(phases, workdir, devices=None):
-  """Runs all checks of a run and compiles its programs; writes no file.
+  """Runs all checks of a run and compiles its train steps; writes no file.
 
   Args:
     devices: the devices to compile for, from `topology_devices`; None: this
@@ -94,8 +94,8 @@ def compile_step(setup):
       device: kind of device.
       flops: of a step, on all devices together.
       memory: state (parameters and optimiser), arguments, temporary, output,
-        reused (the part of the output in place of arguments), total. None if the
-        compiler refuses the step.
+        reused (the part of the output in place of arguments), total. None if
+        the compiler refuses the step.
       refused: the compiler's message that it needs too much memory, or None.
   """
   config, mesh = setup.config, setup.mesh
@@ -144,7 +144,7 @@ def compile_step(setup):
   return results
 
 
-def _array(mesh, shape, key='', dtype=jnp.int32):
+def _array(mesh, shape, key, dtype):
   """Returns the ShapeDtypeStruct of an array of a batch, sharded on the mesh."""
   return jax.ShapeDtypeStruct(
       shape, dtype, sharding=sharding.batch_sharding(mesh, key)

@@ -1,8 +1,8 @@
 """The report at the end of a run: each phase's best checkpoint and baselines.
 
 For the task of the last phase: the model before training, the best checkpoint
-of each phase, and baselines that need no model. The report is plain text for a terminal
-of 80 columns, with examples and the next command, or one JSON object.
+of each phase, and baselines that need no model. The report is plain text for a
+terminal of 80 columns, with examples and the next command, or one JSON object.
 """
 
 import functools

@@ -54,7 +54,7 @@ class Fields(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Pages:
-  """How documents become pages: keys of config.data, see configs/default.py."""
+  """How documents become pages: keys of config.data, see config/keys.py."""
 
   pages: str = 'spatial'
   num_pages: int = 7

@@ -39,7 +39,7 @@ from locost_jax.summarizing import stream as stream_lib
 from locost_jax.summarizing import token_places
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
-FORMS = JOIN, RANK, HIERARCHICAL = 'join', 'rank', 'hierarchical'
+RANK, HIERARCHICAL = 'rank', 'hierarchical'
 _PARAGRAPH, _SENTENCE = '\n\n', ' '  # separators before a unit
 _ROWS = 8  # batch size for computing confidence
 _LEAST = 16  # tokens of a summary that say something
@@ -51,7 +51,7 @@ class Part(NamedTuple):
 
   text: str
   tokens: Any  # ids of the summary, without padding
-  summary: str
+  summary: str  # their text without white space around it
 
 
 def check(parts, summarizer):
@@ -233,7 +233,7 @@ def summarize_levels(job, options, room, cut, write):
     room: tokens of a part without bos and eos.
     cut, write: see `join`.
   """
-  settings, summaries, rows = options.settings, [], []
+  settings, levels, rows = options.settings, [], []
   text, last = job.document.text, options.parts.summary_length
   while not rows or len(rows[-1]) > 1:
     found, length = cut(text), last or settings.max_length
@@ -246,16 +246,19 @@ def summarize_levels(job, options, room, cut, write):
     if error:
       return stream_lib.Done(job, error=error)
     rows.append([one.row for one in done])
-    summaries.append([one.row['prediction'].strip() for one in done])
-    text = _PARAGRAPH.join(filter(None, summaries[-1]))
-  used = [i for i, summary in enumerate(summaries[0]) if summary]
+    tokens = [[int(t) for t in x.tokens if t != settings.pad_id] for x in done]
+    written = [one.row['prediction'].strip() for one in done]
+    levels.append(list(map(Part, found, tokens, written)))
+    text = _next_text(written)
+  used = [i for i, part in enumerate(levels[0]) if part.summary]
   row = _row(job, rows, used or [0])
-  row.update(levels=len(rows), level_summaries=summaries[:-1])
-  return stream_lib.Done(job, row)
+  row['levels'] = len(levels)
+  row['level_summaries'] = [[x.summary for x in level] for level in levels[:-1]]
+  return stream_lib.Done(job, row, levels=levels)
 
 
 def read_levels(summarizer, text, row, part_length):
-  """Returns the levels of a hierarchical summary: a list of Part for each.
+  """Returns the levels of an earlier call's summary: a list of Part for each.
 
   Args:
     row: of the summary.
@@ -274,8 +277,13 @@ def read_levels(summarizer, text, row, part_length):
       )
     ids = [token_places.summary_tokens(summarizer, one) for one in written]
     levels.append(list(map(Part, found, ids, written)))
-    text = _PARAGRAPH.join(filter(None, written))
+    text = _next_text(written)
   return levels
+
+
+def _next_text(summaries):
+  """Returns the text of the next level."""
+  return _PARAGRAPH.join(filter(None, summaries))
 
 
 def _collect(found):

@@ -145,13 +145,9 @@ def front_of(text):
   return f'{text.query}\n\n' if text.query else ''
 
 
-def _query_in(pages):
-  return pages.query_in or 'every'
-
-
 def two_fronts(vocabulary, text, pages):
   """The tokens in front of the first page and of later ones, bos included."""
-  later = text.query if _query_in(pages) == 'every' else ''
+  later = text.query if pages_lib.query_in(pages) == 'every' else ''
   return [pages_lib.front_of(x, vocabulary) for x in (text.query, later)]
 
 

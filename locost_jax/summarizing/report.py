@@ -26,20 +26,21 @@ class Pages:
     failures: the number of pages that could not be written.
   """
 
-  def __init__(self, summarizer, settings, parts, options, jobs, progress):
-    self._summarizer, self._path = summarizer, options.report
+  def __init__(self, summarizer, settings, parts, where, jobs, progress):
+    """Prepares the pages of `jobs`; where: `write_summaries.Where`."""
+    self._summarizer, self._path = summarizer, where.report
     self._parts = parts  # `stream.Parts`, or None
-    self._settings = dict(settings, checkpoint=options.checkpoint)
+    self._settings = dict(settings, checkpoint=where.checkpoint)
     self._jobs, self._progress, self._entries = jobs, progress, {}
     self.failures = 0
     self._model = describe_model(
-        summarizer, options.name or options.checkpoint, options.dtype
+        summarizer, where.name or where.checkpoint, where.dtype
     )
     self._keys = [
         page.page_key(job.document.id, job.document.as_read, self._settings)
         for job in jobs
     ]
-    if not options.overwrite:
+    if not where.overwrite:
       self._refuse_others()
 
   def add(self, job, row, done=None):
@@ -92,7 +93,8 @@ class Pages:
       return levels_lib.attribute(
           self._summarizer,
           document.text,
-          parts_lib.read_levels(
+          (done and done.levels)
+          or parts_lib.read_levels(
               self._summarizer,
               document.text,
               row,

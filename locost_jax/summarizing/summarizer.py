@@ -51,7 +51,8 @@ class Summarizer:
     vocabulary: text <-> tokens, or None.
     settings: a `decode_settings.Settings`: how the run that trained it, or the
       release, writes summaries, with the vocabulary's ids.
-    pages: a `documents_lib.Pages`: how documents are cut; None: the model reads none.
+    pages: a `documents.Pages`: how documents are cut; None: the model reads no
+      pages.
     source: the checkpoint or directory it was loaded from, or ''.
   """
 

@@ -17,7 +17,9 @@ import collections
 from concurrent import futures
 import contextlib
 from pathlib import Path
+import queue
 import re
+import threading
 from typing import NamedTuple
 
 import jax
@@ -28,8 +30,8 @@ TRACED_STEPS = 5  # traced steps by default
 _WARMUP = 2
 # Regex of jax.Device.device_kind -> TFLOP/s of one device, as JAX counts them,
 # for dense matrix products in bfloat16 (float16 on devices without it) with sums
-# in float32; the first match decides. A chip of
-# TPU v2, v3 or 7x is two devices, one per core, with half its FLOP/s each.
+# in float32; the first match decides. A chip of TPU v2, v3 or 7x is two devices,
+# one per core, with half its FLOP/s each.
 TFLOPS = (
     (r'GB[23]00', 2500.0),
     (r'B[23]00', 2250.0),
@@ -87,7 +89,7 @@ class StepTimes:
   def __init__(self, clock, start_step):
     """Starts to measure."""
     self._clock = clock
-    self._watch = futures.ThreadPoolExecutor(1)  # its thread starts when used
+    self._queue, self._thread = queue.SimpleQueue(), None
     self._excluded = self._waited = 0.0
     self._marks = collections.deque([_Mark(clock(), start_step)], maxlen=64)
 
@@ -132,16 +134,27 @@ class StepTimes:
     return max(now - max(start, since), 0.0)
 
   def _watch_for(self, arrays):
-    """Returns a future of the time at which a step's output is ready, or None."""
+    """Returns a Future: when a step's output is ready; None: no arrays.
 
-    def wait():
+    A thread waits for it, because the main thread waits for data or compiles.
+    """
+    if arrays is None:
+      return None
+    if self._thread is None:
+      self._thread = threading.Thread(target=self._watch, daemon=True)
+      self._thread.start()
+    done = futures.Future()
+    self._queue.put((arrays, done))
+    return done
+
+  def _watch(self):
+    while (asked := self._queue.get()) is not None:
+      arrays, done = asked
       try:
         jax.block_until_ready(arrays)
       except Exception:  # pylint: disable=broad-exception-caught
         pass  # the reader of the arrays gets the same error
-      return self._clock()
-
-    return None if arrays is None else self._watch.submit(wait)
+      done.set_result(self._clock())
 
   def rates(self, peak=None):
     """Returns the known rates: name -> number; {} before the first step.
@@ -168,7 +181,9 @@ class StepTimes:
 
     If a thread frees arrays while Python exits, the process aborts.
     """
-    self._watch.shutdown()
+    if self._thread is not None:
+      self._queue.put(None)
+      self._thread.join(5)  # with a limit, because the devices may hang
 
 
 @contextlib.contextmanager

@@ -10,7 +10,8 @@ All vocabularies have the same interface:
 - `bos_id` (begins every text; None: no mark), `pad_id`, `eos_id`, `unk_id`,
   `start_id` (the first token that a decoder reads);
 - `unknown_ids` (of characters that the vocabulary lacks, see token_ids.py);
-- `sentinel_ids`, `extra_ids` (number of sentinels), `size` (sentinels included), `fingerprint`.
+- `sentinel_ids`, `extra_ids` (number of sentinels), `size` (sentinels included),
+  `fingerprint`.
 
 The kinds:
 

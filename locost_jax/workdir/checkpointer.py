@@ -25,6 +25,7 @@ from pathlib import Path
 import shutil
 import sys
 import time
+import types
 
 import jax
 from jax.experimental import multihost_utils
@@ -47,7 +48,16 @@ _REMOVED = f'{_UNFINISHED}-removed'
 
 
 class _Manager(ocp.CheckpointManager):
-  """Orbax's manager; it would also read metrics, which may be damaged."""
+  """Orbax's manager, which calls `prune` after each save, in its thread.
+
+  Orbax would delete a step file by file, and read metrics, which may be damaged.
+  """
+
+  def __init__(self, directory, options, prune):
+    super().__init__(directory, options=options)
+    self._checkpoint_deleter = types.SimpleNamespace(
+        delete_steps=lambda _: prune(), close=lambda: None
+    )
 
   def metrics(self, step):
     return None
@@ -75,7 +85,6 @@ class Checkpointer:
     self._directory = Path(directory).absolute()
     self._config, self._lower_is_better = config, lower_is_better
     self._saving, self._metrics = None, {}  # the last save's step and metrics
-    self._is_pruned = True
     # Orbax removes them.
     self._unfinished = _list_unfinished(self._directory)
     _silence_logs()
@@ -87,6 +96,7 @@ class Checkpointer:
                 post_finalization_callback=self._finish
             ),
         ),
+        prune=self._prune,
     )
 
   def save(self, step, state, metrics=None, loop=None):
@@ -101,7 +111,6 @@ class Checkpointer:
     """
     problem = self.wait()
     self._saving, self._metrics = step, self._scored(metrics or {})
-    self._is_pruned = False
     try:
       self._manager.save(
           step,
@@ -121,8 +130,6 @@ class Checkpointer:
       self._manager.wait_until_finished()
     except Exception as error:
       return self._give_up(error)
-    if not self._is_pruned:
-      self._prune()
 
   def check(self):
     """Returns the last save's message or None, without waiting."""
@@ -258,7 +265,6 @@ class Checkpointer:
 
   def _prune(self):
     """Removes steps that are neither among the best nor the latest."""
-    self._is_pruned = True
     if jax.process_index() != 0:
       return
     steps = checkpoint.list_steps(self._directory)
@@ -295,7 +301,7 @@ class Checkpointer:
       raise error
     if jax.process_index() == 0:
       _remove_unfinished(self._directory)
-    self._manager.reload()  # it has dropped the steps this save was to remove
+    self._manager.reload()  # it counts the step that could not be saved
     return f'step {self._saving} could not be saved: {reason}'
 
 

@@ -239,7 +239,7 @@ def run_levels(text, room, most, write):
     for i, part in reversed(list(enumerate(parts))):
       row = make_row(write(part, settings.max_length), count_words(part))
       own = stream.Job(i, job.document._replace(text=part))
-      yield stream.Done(own, row, tokens=np.array([5]))
+      yield stream.Done(own, row, tokens=np.array([5, 0]))
 
   given = job_of(text), options(most), room, cut(room)
   done = parts_lib.summarize_levels(*given, run)
@@ -285,6 +285,18 @@ def test_the_budget():
   assert budget(4, 400, 64) == 64
   assert budget(40, 400, 512) == 196  # another level will be needed
   assert budget(2, 50, 512) == 25
+
+
+def test_levels_have_every_word_in_one_part():
+  text = document(50, 90)
+  done, _ = run_levels(text, 60, 30, first_words)
+  assert len(done.levels) > 2 and not done.levels[-1][1:]
+  for level in done.levels:
+    assert [w for part in level for w in part.text.split()] == text.split()
+    for part in level:
+      assert part.summary == first_words(part.text, count_words(part.summary))
+      assert part.tokens == [5]  # as written, without padding
+    text = ' '.join(part.summary for part in level)
 
 
 def test_parts_without_a_summary():

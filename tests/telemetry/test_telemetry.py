@@ -301,6 +301,30 @@ def test_the_time_of_a_step_during_a_compilation(make):
   out.close()
 
 
+def test_one_thread_waits_for_all_steps(make):
+  before = threading.active_count()
+  out = make(100)
+  threads = threading.active_count()
+  for number in range(1, 51):
+    step = Step()
+    with out.waiting(step):
+      if number % 10:
+        _finish(step, out)
+    assert threading.active_count() <= threads + 1
+    step.done.set()
+  broken = Step()
+  broken.block_until_ready = lambda: 1 / 0  # an error does not end the thread
+  with out.waiting(broken):
+    pass
+  _finish(Step(), out)
+  last = Step()
+  last.block_until_ready = lambda: time.sleep(0.3)
+  with out.waiting(last):
+    pass
+  out.close()  # ends the thread, before Python exits
+  assert threading.active_count() == before
+
+
 def test_a_terminal_without_unicode_gets_an_ascii_bar(make, terminal):
 
   class Old(Terminal):

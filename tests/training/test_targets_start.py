@@ -16,7 +16,6 @@ from locost_jax.config import decode_settings
 from locost_jax.data import batch_arrays
 from locost_jax.data import tasks
 from locost_jax.errors import InputError
-from locost_jax.evaluation import evaluate
 from locost_jax.training import step as step_lib
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
@@ -166,7 +165,7 @@ def test_a_vocabulary_without_the_mark_is_refused():
   with pytest.raises(
       InputError, match="start='eos': expected one of '', 'start_id'"
   ):
-    evaluate.settings_of(config)
+    decode_settings.of_run(config)
 
 
 @pytest.mark.runs

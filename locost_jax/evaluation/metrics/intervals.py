@@ -1,7 +1,8 @@
 """Confidence intervals and paired tests over documents.
 
-Intervals are by the bootstrap (Efron 1979). Both tests are two-sided. They count the observed difference d as one more draw,
-so that p is never 0 (Phipson & Smyth 2010):
+Intervals are by the bootstrap (Efron 1979). Both tests are two-sided. They count
+the observed difference d as one more draw, so that p is never 0 (Phipson & Smyth
+2010):
 
   p = (number of draws with |draw| >= |d| + 1) / (number of draws + 1)
 
