@@ -3,8 +3,7 @@
 XLA's own `cost_analysis` counts the body of a loop only once; this module
 counts every iteration. A product of M x K and K x N has 2 M N K operations, a
 complex Fourier transform of size n has 5 n log2 n and a real one half of that
-(Frigo and Johnson's convention). A convolution counts the products of each
-output with the kernel. Other operations are few and not counted.
+(Frigo and Johnson's convention). Other operations are few and not counted.
 """
 
 import math
@@ -38,11 +37,6 @@ def _equation(eqn):
         * math.prod(eqn.outvars[0].aval.shape)
         * math.prod(left[axis] for axis in contracted)
     )
-  if name == 'conv_general_dilated':
-    _, (features, *_), _ = params['dimension_numbers']
-    kernel = eqn.invars[1].aval.shape
-    each = math.prod(kernel) // kernel[features]  # products of an output
-    return 2 * math.prod(eqn.outvars[0].aval.shape) * each
   if name == 'fft':
     sizes = params['fft_lengths']
     n, real = math.prod(sizes), params['fft_type'] != jax.lax.FftType.FFT and (

@@ -15,6 +15,8 @@ from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import configs
 from locost_jax.hugging_face import names as names_lib
+from locost_jax.models import bart_layers
+from locost_jax.models import decoder_layers
 from locost_jax.models import flops
 from locost_jax.models import parameters
 from locost_jax.models import stack
@@ -276,6 +278,34 @@ def test_cross_mass_matches_plain_weights(dtype, atol):
   )
   np.testing.assert_allclose(got, want, rtol=0, atol=atol)
   np.testing.assert_allclose(got.sum(-1), 1, rtol=0, atol=1e-5)
+
+
+def test_traced_layers_match_the_decoder():
+  """The method `traced` of a layer gives the output of a plain call."""
+  model, params, apply = make()
+  memory = apply(params, documents(), method='encode')
+  layer = decoder_layers.DecoderLayer(
+      model.config, model.dtype, bart_layers.PARTS
+  )
+  own = {
+      'params': jax.tree.map(
+          lambda p: p[0], params['params']['decoder']['layers']
+      )
+  }
+  h = jnp.asarray(np.random.default_rng(0).normal(size=(2, 6, 32)), jnp.float32)
+  read = memory['states'], memory['mask']
+  causal = np.tri(6, dtype=bool)
+  segments = np.broadcast_to(np.arange(13) // 3, (2, 13))
+
+  @jax.jit
+  def run(h):
+    plain = layer.apply(own, h, *read, causal, None, True)[0]
+    given = (h, jnp.zeros((2, 6, 5))), *read, segments, causal, None, 5
+    return plain, layer.apply(own, *given, method='traced')[0]
+
+  want, (got, mass) = run(h)
+  np.testing.assert_allclose(got, want, rtol=0, atol=2e-5)
+  np.testing.assert_allclose(mass.sum(-1), 1, rtol=0, atol=1e-5)
 
 
 def test_bfloat16_is_close():

@@ -137,11 +137,9 @@ def losses_of(workdir):
   return [row['train/loss'] for row in rows if 'train/loss' in row]
 
 
-def _is_saving(run):
-  return any(
-      '.orbax-checkpoint-tmp' in name and not name.endswith('-removed')
-      for name in run.steps()
-  )
+def _unfinished(run):
+  names = [x for x in run.steps() if not x.endswith('-removed')]
+  return [x for x in names if '.orbax-checkpoint-tmp' in x]
 
 
 def test_a_run_stopped_by_signals_equals_an_uninterrupted_one(
@@ -172,7 +170,7 @@ def test_a_run_stopped_by_signals_equals_an_uninterrupted_one(
   run.end(-signal.SIGKILL)
   # While saving.
   run = Run(tmp_path, environment)
-  run.wait_for(_is_saving)
+  run.wait_for(_unfinished)
   run.send(signal.SIGTERM)
   run.end(143)
   result = Run(tmp_path, environment).end()
@@ -210,15 +208,15 @@ def _kill(run, rng, while_saving):
     time.sleep(rng.uniform(0, 0.1))
   run.send(signal.SIGKILL)
   run.end(-signal.SIGKILL)
-  assert not while_saving or _is_saving(run)
+  assert not while_saving or _unfinished(run)
 
 
 def _is_stopped_while_saving(run):
-  if not _is_saving(run):
+  if not _unfinished(run):
     return False
   run.send(signal.SIGSTOP)
   run.wait_for(lambda run: run.stat('State') == 'T')
-  if _is_saving(run):
+  if _unfinished(run):
     return True
   run.send(signal.SIGCONT)
   return False
@@ -257,16 +255,11 @@ def test_a_kill_while_saving_is_no_damage(tmp_path, environment):
   run.send(signal.SIGKILL)
   run.end(-signal.SIGKILL)
   latest = checkpoint.latest_step(tmp_path / 'checkpoints')
-  (unfinished,) = [
-      name.partition('.')[0]
-      for name in run.steps()
-      if name.partition('.')[2].startswith('orbax-checkpoint-tmp')
-      and not name.endswith('-removed')
-  ]
+  (unfinished,) = _unfinished(run)
   run = Run(tmp_path, environment, size=500_000)
   run.end()
   assert (
-      f'checkpoint {unfinished} was not finished (the run was stopped while it '
+      f'checkpoint {unfinished.split(".")[0]} was not finished (the run was stopped while it '
       f'was saved): continuing from {latest}\n'
   ) in run.stderr
   assert 'damaged' not in run.stderr
