@@ -45,6 +45,8 @@ from locost_jax.errors import visible
 from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import results
 
+# The corpora of configs/quickstart.py begin with this.
+_DOCUMENTATION = 'python_docs'
 # The flags that are fields of `documents.Pages`.
 _PAGES = tuple(
     field.name
@@ -88,8 +90,9 @@ _TEXTS = {
     ),
     'output': (
         None,
-        'FILE: write the summaries here instead of to stdout, as JSON lines if '
-        'FILE ends in .jsonl; they are in FILE.partial until all are written',
+        'FILE: write the summaries here instead of to stdout, in the form of '
+        'its ending: .txt, .json, .jsonl or .csv; they are in FILE.partial until '
+        'all are written',
     ),
     'report': (
         None,
@@ -201,7 +204,9 @@ def define_flags(values, argv):
   commands.define_format(
       values,
       'text: one summary per line; json: one object per line, with the '
-      'summary and everything that is needed to reproduce it',
+      'summary and everything that is needed to reproduce it; csv: a table of '
+      'file, summary, tokens, and what was left out',
+      ('csv',),
   )
 
 
@@ -211,14 +216,14 @@ def main(values, arguments):
   Returns:
     The exit status: 2 if a document could not be summarised.
   """
-  as_json = values.format == 'json' or (values.output or '').endswith('.jsonl')
+  form = _find_form(values)
   given = {key: values[key].value for key in _DECODING}
   choose_settings(given)
-  _check(values, arguments, as_json)
+  _check(values, arguments, form)
   fields = documents_lib.Fields(
       values.input_field, values.reference_field, values.query_field
   )
-  documents, failures = documents_lib.read(
+  documents, left_out = documents_lib.read(
       arguments, fields, _report, values.max_document_bytes
   )
   if not documents:
@@ -226,7 +231,7 @@ def main(values, arguments):
   results.check(
       {'output': values.output, 'report': values.report},
       values.overwrite,
-      as_json,
+      form == 'jsonl',
       documents_lib.inputs(arguments),
       len(documents),
   )
@@ -236,29 +241,60 @@ def main(values, arguments):
     available = int(values.memory_limit * 2**30)
   summarizer, checkpoint = _load(values)
   from locost_jax.summarizing import write_summaries
+  from locost_jax.workdir import find
+  from locost_jax.workdir import phases
 
+  run = find.find_run(checkpoint)
   documents = documents_lib.ask(
       documents,
       values.query,
-      _is_trained_with_queries(checkpoint),
+      run and phases.load_queries(run[0]),  # None: unknown
       values.ask_anyway,
       _report,
   )
+  if warning := _warn_of_training(run):
+    _report(warning)
   settings = choose_settings(given, summarizer.settings, checkpoint)
   options = _make_options(values, settings, available, summarizer)
   where = write_summaries.Where(
       checkpoint=checkpoint,
       name=values.checkpoint,
       dtype=values.dtype,
-      as_json=as_json,
+      form=form,
       output=_follow(values.output),
       overwrite=values.overwrite,
       report=_follow(values.report),
+      warning=warning,
   )
-  failures += write_summaries.write(
-      summarizer, documents, options, where, failures
+  failed = write_summaries.write(
+      summarizer, documents, options, where, left_out
   )
-  return 2 if failures else 0
+  return 2 if failed or left_out else 0
+
+
+def _find_form(values):
+  """Returns the form of the summaries, see `results.Form`.
+
+  Raises:
+    InputError: an ending of --output that is unknown, or is not of --format.
+  """
+  names = {'text': 'text', 'json': 'jsonl', 'csv': 'csv'}
+  if values.output is None:
+    return names[values.format]
+  ending = os.path.splitext(values.output)[1].lower()
+  if ending not in results.FORMS:
+    *some, last = results.FORMS
+    raise InputError(
+        f'--output={values.output}: expected a name that ends in '
+        f'{", ".join(some)} or {last}'
+    )
+  form = results.FORMS[ending]
+  if values['format'].present and values.format[:4] != form[:4]:
+    raise InputError(
+        f'--format={values.format} and --output={values.output}: expected one '
+        'of them; the ending is the format'
+    )
+  return form
 
 
 def _make_options(values, settings, available, summarizer):
@@ -326,16 +362,19 @@ def _load(values):
   return summarizer, checkpoint
 
 
-def _is_trained_with_queries(checkpoint):
-  """Returns whether the run was trained with queries; None if unknown."""
-  from locost_jax.workdir import find
-  from locost_jax.workdir import phases
+def _warn_of_training(run):
+  """Returns a line about a model that is good for its training texts only."""
+  task = run[2].get('data', {}).get('task') if run else ''
+  if not str(task).startswith(_DOCUMENTATION):
+    return ''
+  return (
+      'This small model knows only documentation of Python and writes nonsense '
+      'about other texts. docs/models.md lists models for real work: '
+      '--checkpoint=hf://org/name'
+  )
 
-  run = find.find_run(checkpoint)
-  return run and phases.load_queries(run[0])
 
-
-def _check(values, arguments, as_json):
+def _check(values, arguments, form):
   """Raises an InputError for flags that no checkpoint or document can use."""
   if not values.checkpoint:
     raise InputError('--checkpoint=DIR is missing: expected a model')
@@ -348,7 +387,7 @@ def _check(values, arguments, as_json):
   if not all(query.strip() for query in values.query or ()):
     raise InputError('--query is empty; expected a question')
   _check_parts(values)
-  if values.reference_field and not as_json:
+  if values.reference_field and form not in ('json', 'jsonl'):
     raise InputError(
         '--reference_field: expected --format=json or --output=FILE.jsonl'
     )

@@ -60,8 +60,8 @@ class Source(NamedTuple):
   tokens: Any  # int [P], tokens of each passage
   sentences: list  # Sentence, in order
   mass: Any  # [P], share of the whole summary's attention
-  tokens_read: int  # of the document, marks included
-  tokens_kept: int
+  tokens_total: int  # of the document, marks included
+  tokens_read: int
   pages: Any = None  # PageWeights; None: the model weighs no pages
   selection: Any = None  # selected_tokens.Selection; None: all are decoded
   copied: Any = None  # list of words.Copied; None: the model has no copy head

@@ -35,6 +35,7 @@ from locost_jax.documents import places as places_lib
 COLUMNS = 240  # of a strip
 _QUOTED = 420  # maximum characters of a passage shown with a sentence
 _RARE = 0.1  # a rare word is in at most this share of the passages
+_APART = 4.0  # % of the width between two labels
 _TOP = 3  # pages named for a word or sentence
 
 
@@ -71,7 +72,7 @@ def render(name, source, settings, key='', origin=None, places=(), tabs=()):
   sentences = _sentences(source, edges, passages, of_sentence)
   strip = make_strip(source.mass, edges, [])
   last = None
-  is_cut = source.tokens_kept < source.tokens_read
+  is_cut = source.tokens_read < source.tokens_total
   if is_cut and source.tokens.any():
     last = passages[np.flatnonzero(source.tokens)[-1]]
   rows = [strip, *(sentence['strip'] for sentence in sentences)]
@@ -101,9 +102,15 @@ def render(name, source, settings, key='', origin=None, places=(), tabs=()):
   )
 
 
-def render_index(entries, key=''):
-  """Returns the page that lists (file, name, summary) of several documents."""
-  values = dict(entries=entries, settings={})
+def render_index(entries, key='', left_out=(), settings=()):
+  """Returns the page that lists (file, name, summary) of several documents.
+
+  Args:
+    left_out: objects with the `name` of a document that has no summary, and the
+      `reason`.
+    settings: as of `render`.
+  """
+  values = dict(entries=entries, left_out=left_out, settings=dict(settings))
   return _render('index.html', f'{len(entries)} summaries', key, '', values)
 
 
@@ -269,13 +276,12 @@ def _sentences(source, edges, passages, copied):
   is_rare, found = _find_rare_words(p['quote'] for p in passages), []
   for i, sentence in enumerate(source.sentences):
     text = text_lib.squeeze(source.summary[slice(*sentence.span)])
-    highest = max([m.score for m in sentence.attended], default=0) or 1
     pages = ()
     if source.pages:
       own = source.pages.weights[source.pages.sentences == i]
       pages = _top_pages(own.mean(0)) if len(own) else ()
-    show = lambda match, bar, text=text: _excerpt(
-        passages[match.passage], text, match.score, 100 * bar, is_rare
+    show = lambda match, text=text: _excerpt(
+        passages[match.passage], text, match.score, is_rare
     )
     found.append(
         dict(
@@ -285,13 +291,28 @@ def _sentences(source, edges, passages, copied):
             strip=make_strip(
                 sentence.mass, edges, [m.passage + 1 for m in sentence.attended]
             ),
-            attended=[show(m, m.score / highest) for m in sentence.attended],
-            closest=sentence.closest
-            and show(sentence.closest, sentence.closest.score),
+            attended=[show(match) for match in sentence.attended],
+            labels=spread(
+                [passages[m.passage]['middle'] for m in sentence.attended]
+            ),
+            closest=sentence.closest and show(sentence.closest),
             pages=pages,
         )
     )
   return found
+
+
+def spread(places):
+  """Moves labels at 0 to 100 % apart, so that they do not overprint."""
+  found = np.array(places, float)
+  order = np.argsort(found, kind='stable')
+  for before, label in zip(order, order[1:]):
+    found[label] = max(found[label], found[before] + _APART)
+  most = 100.0
+  for label in order[::-1]:
+    found[label] = min(found[label], most)
+    most = found[label] - _APART
+  return found.tolist()
 
 
 def _top_pages(weights):
@@ -406,7 +427,7 @@ def find_shared_phrases(quote, sentence, is_rare):
   return phrases
 
 
-def _excerpt(passage, sentence, score, bar, is_rare):
+def _excerpt(passage, sentence, score, is_rare):
   """Returns what is shown of a passage with a sentence, phrases marked."""
   quote = passage['quote']
   phrases = find_shared_phrases(quote, sentence, is_rare)
@@ -416,7 +437,7 @@ def _excerpt(passage, sentence, score, bar, is_rare):
   return dict(
       passage=passage,
       score=score,
-      bar=bar,
+      bar=100 * score,
       begin=begin,
       pieces=pieces,
       is_cut=stop < len(quote),

@@ -295,10 +295,10 @@ def find_value(argv, name):
   return None
 
 
-def define_format(values, text):
-  """Defines --format=text or json."""
+def define_format(values, text, more=()):
+  """Defines --format=text, json or one of `more`."""
   flags.DEFINE_enum(
-      'format', 'text', ['text', 'json'], text, flag_values=values
+      'format', 'text', ['text', 'json', *more], text, flag_values=values
   )
 
 

@@ -55,10 +55,15 @@ def label_of(places, span):
     span: (start, end) of the passage, in characters; end is exclusive.
 
   Returns:
-    'page 3', 'page 3 to page 5', or ''.
+    'page 3', 'page 3 to page 5', '00:41:07 to 00:41:19, PhD A', or ''.
   """
   first, last = (
       label_at(places, offset)
       for offset in (span[0], max(span[0], span[1] - 1))
   )
-  return first if first == last or not first else f'{first} to {last}'
+  if first == last or not first:
+    return first
+  time, comma, speaker = first.partition(', ')
+  if comma and _TIME.match(first) and last.endswith(comma + speaker):
+    return f'{time} to {last}'
+  return f'{first} to {last}'

@@ -18,10 +18,16 @@ from locost_jax.documents import epub
 from locost_jax.documents import markup
 from locost_jax.documents import pdf
 from locost_jax.documents import subtitles
-from locost_jax.documents.places import Placed
 from locost_jax.documents.places import with_headings
 
 _HEADING = re.compile(r'^ {0,3}#{1,6}[ \t]+(.*)')
+# Of a plain text: 'Chapter 12. A title', alone between blank lines.
+_CHAPTER = re.compile(
+    r'(?:\A\s*|\n[ \t]*\n)[ \t]*((?:chapter|book|part|act|scene|canto|letter)'
+    r'[ \t]+(?:\d+|[ivxlc]+|one|two|three|four|five|six|seven|eight|nine|ten)\b'
+    r'[^\n]{0,80})(?=\r?\n[ \t]*\r?\n)',
+    re.IGNORECASE,
+)
 _CLOSING = re.compile(r'(?:^|[ \t])#+$')
 _UNDERLINE = re.compile(r'^ {0,3}(=+|-{2,})[ \t]*$')
 _FENCE = re.compile(r'^ {0,3}(```+|~~~+)')
@@ -32,9 +38,11 @@ _MAX_HEADING = 1000  # characters; the rest of a heading is ignored
 
 
 def read_text(data, where, most=None):
-  """Reads a plain text, which has no places."""
+  """Reads a plain text; its places are lines such as "CHAPTER IV"."""
   del most
-  return Placed(markup.decode(data, where))
+  text = markup.decode(data, where)
+  found = _CHAPTER.finditer(text)
+  return with_headings(text, [(match.start(1), match[1]) for match in found])
 
 
 def read_markdown(data, where, most=None):

@@ -17,6 +17,7 @@ missing or have no text, `document` is cut as 'spatial' does.
 import dataclasses
 import gzip
 import os
+import re
 import sys
 from typing import Any, NamedTuple
 
@@ -42,6 +43,14 @@ _MOST_BYTES, _PART, _PART_OF_ALL = 2**30, 1 / 8, 1 / 2
 
 class Note(str):
   """A line about a document that is read all the same."""
+
+
+class LeftOut(NamedTuple):
+  """A document that has no summary, and why."""
+
+  place: int  # see `Document`
+  name: str  # the file, or the file and its row
+  reason: str
 
 
 class Fields(NamedTuple):
@@ -83,6 +92,7 @@ class Document(NamedTuple):
   places: tuple = ()  # of `documents.places`: pages, headings, times
   queries: tuple = ()  # of its row
   query: str = ''  # the question that is asked
+  place: int = 0  # its index among all that were named, unreadable ones too
 
 
 def field_of(pages):
@@ -147,21 +157,20 @@ def read(names, fields=Fields(), report=print, most=None, held=None):
     held: characters of all documents; None: half of the free memory.
 
   Returns:
-    (list of Document in the order of their names, number that could not be
-    read).
+    (list of Document in the order of their names, list of LeftOut).
   """
   free = memory.free_host_bytes()
   if most is None:
     most = _MOST_BYTES if free is None else min(_MOST_BYTES, int(free * _PART))
   if held is None and free is not None:
     held = int(free * _PART_OF_ALL)
-  documents, failures = [], 0
+  documents, failures = [], []
   for path in _paths(names, report):
     for found in _read_safely(path, fields, most):
       if isinstance(found, Note):
         report(str(found))
         continue
-      is_full = False
+      is_full, place = False, len(documents) + len(failures)
       if isinstance(found, Document) and held is not None:
         held -= len(found.text)
         is_full = held < 0
@@ -171,13 +180,21 @@ def read(names, fields=Fields(), report=print, most=None, held=None):
             'holds; summarise the rest in another call'
         )
       if isinstance(found, Document):
-        documents.append(found)
+        documents.append(found._replace(place=place))
         continue
-      failures += 1
+      failures.append(left_out(place, path, found))
       report(f'error: {found}')
       if is_full:
         return documents, failures
   return documents, failures
+
+
+def left_out(place, name, error):
+  """Returns the LeftOut of an InputError, which begins with a name."""
+  message = ' '.join(str(error).split())
+  front = re.match(re.escape(str(name)) + r'(:\d+)?(?=: )', message)
+  name = front[0] if front else message.partition(': ')[0]
+  return LeftOut(place, name, message.removeprefix(f'{name}: '))
 
 
 def inputs(names):
@@ -388,8 +405,8 @@ def ask(documents, queries, trained, anyway, report):
     )
   if trained is False and queries and not anyway:
     raise InputError(
-        '--query: this model was trained without queries; --ask_anyway asks it '
-        'all the same'
+        '--query: this model was trained without queries; expected one that '
+        'was trained with --config.data.query_field=FIELD, or --ask_anyway'
     )
   asks = anyway or trained is not False
   if own and not asks:

@@ -223,6 +223,9 @@ def join(summarizer, job, options, cut, write):
   used = [one.job.number for one in chosen]
   row = _row(job, [[one.row for one in every]], used)
   row['prediction'] = ' '.join(one.row['prediction'].strip() for one in chosen)
+  row.pop('cut_at', None)  # of the first part
+  if cut := [one.row['cut_at'] for one in chosen if 'cut_at' in one.row]:
+    row.update(cut_at=cut[0], parts_cut=len(cut))
   return stream_lib.Done(job, row)
 
 
@@ -306,8 +309,8 @@ def _row(job, levels, used):
       id=job.document.id,
       sha256=job.sha256,
       **dict(job.document.references),
+      tokens_total=total(levels[0], 'tokens_total'),
       tokens_read=total(levels[0], 'tokens_read'),
-      tokens_kept=total(levels[0], 'tokens_kept'),
       **{
           key: round(total(rows, key), 3)
           for key in ('seconds', 'seconds_encoding', 'seconds_decoding')

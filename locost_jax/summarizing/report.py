@@ -36,6 +36,7 @@ class Pages:
     self._model = describe_model(
         summarizer, where.name or where.checkpoint, where.dtype
     )
+    self._model['about this model'] = where.warning or None
     self._keys = [
         page.page_key(job.document.id, job.document.as_read, self._settings)
         for job in jobs
@@ -54,10 +55,14 @@ class Pages:
     self._progress.show('page', 0, 1)
     self._try(job.document.id, lambda: self._write(job, row, done))
 
-  def write_index(self):
-    """Writes the list of several pages; returns if there is a list or page."""
+  def write_index(self, left_out):
+    """Writes the list of several pages; returns if there is a list or page.
+
+    Args:
+      left_out: list of `documents.LeftOut`, which the list shows, too.
+    """
     if len(self._jobs) > 1 and self._entries:
-      return self._try('all summaries', self._write_index)
+      return self._try('all summaries', lambda: self._write_index(left_out))
     return bool(self._entries)
 
   def _write(self, job, row, done):
@@ -131,9 +136,10 @@ class Pages:
         if other.document.query and of(other) == of(job)
     ]
 
-  def _write_index(self):
+  def _write_index(self, left_out):
     entries = [self._entries[number] for number in sorted(self._entries)]
-    html = page.render_index(entries, page.page_key(self._keys))
+    key, shown = page.page_key(self._keys), {**self._settings, **self._model}
+    html = page.render_index(entries, key, left_out, shown)
     files.write(self._path, html)
 
   def _try(self, name, write_page):
@@ -210,7 +216,8 @@ def describe_row(row):
   batch = row['documents_in_batch']
   share = f', its share of a batch of {batch} documents' if batch > 1 else ''
   return {
-      'tokens read': f'{row["tokens_kept"]:,} of {row["tokens_read"]:,}',
+      'tokens read': f'{row["tokens_read"]:,} of {row["tokens_total"]:,}',
+      'summary': results.describe_cut(row) or None,
       'seconds': (
           f'{row["seconds"]:.1f} (encoding {row["seconds_encoding"]:.1f}, '
           f'decoding {row["seconds_decoding"]:.1f}{share})'

@@ -7,13 +7,17 @@ Each row is appended to FILE.partial and is on disk before the next one starts.
 At the end, FILE is written whole and FILE.partial is removed. A process that is
 killed at any moment loses only the summaries it was writing, and the next call
 computes only the missing ones. FILE.partial has rows of JSON in the order they
-finished; FILE has them in the order of the documents, as JSON or as text.
+finished; FILE has them in the order of the documents, in the form that its
+ending names (`Form`).
 """
 
 import contextlib
+import csv
+import io
 import json
 import os
 import sys
+from typing import NamedTuple
 
 from locost_jax import files
 from locost_jax.data import sources
@@ -23,6 +27,58 @@ from locost_jax.errors import InputError
 PARTIAL = '.partial'  # behind FILE, until all summaries are done
 _FIELDS = ('id', 'prediction', 'sha256')
 _BEGIN = b'{"id": '  # every row that is appended to FILE.partial
+# The form of each ending of FILE.
+FORMS = {'.txt': 'text', '.json': 'json', '.jsonl': 'jsonl', '.csv': 'csv'}
+_CSV = 'file', 'summary', 'tokens', 'left out'
+
+
+class Form(NamedTuple):
+  """How summaries are written."""
+
+  # 'text': a line each; 'jsonl': an object on each line; 'json': one list of
+  # these objects; 'csv': a table of _CSV.
+  name: str = 'text'
+  names_documents: bool = False  # whether text has the name of each document
+
+  def head(self):
+    """Returns the line before the first entry, or None."""
+    return _csv_line(_CSV) if self.name == 'csv' else None
+
+  def show(self, entry, encoding='utf-8'):
+    """Returns the line of a row, or of a `documents.LeftOut`.
+
+    JSON has no line for a document without a summary: None.
+    """
+    is_row = isinstance(entry, dict)
+    if self.name in ('json', 'jsonl'):
+      return json_line(entry, encoding) if is_row else None
+    if self.name == 'csv':
+      if not is_row:
+        return _csv_line((entry.name, '', '', entry.reason))
+      rest = entry['tokens_total'] - entry['tokens_read']
+      unread = f'{rest} tokens' if rest else ''
+      cells = entry['id'], text_line(entry), entry['tokens_total'], unread
+      return _csv_line(cells)
+    if not is_row:
+      return f'{entry.name}: (left out: {entry.reason})'
+    name = f'{entry["id"]}: ' if self.names_documents else ''
+    return name + text_line(entry)
+
+  def render(self, entries):
+    """Returns the contents of FILE."""
+    lines = [self.head(), *map(self.show, entries)]
+    lines = [line for line in lines if line is not None]
+    if self.name == 'json':
+      return '[\n' + ',\n'.join(lines) + '\n]\n'
+    # The mark tells spreadsheets that the text is UTF-8.
+    front = '\ufeff' if self.name == 'csv' else ''
+    return front + ''.join(f'{line}\n' for line in lines)
+
+
+def _csv_line(cells):
+  line = io.StringIO()
+  csv.writer(line, lineterminator='').writerow(cells)
+  return line.getvalue()
 
 
 def page_path(path, number, total):
@@ -105,19 +161,20 @@ def _identity(path):
 class Results:
   """Rows by (file, id, sha256 of the text), with those of earlier calls."""
 
-  def __init__(self, path, made_with, as_json, overwrite=False):
+  def __init__(self, path, made_with, form=Form(), overwrite=False):
     """Reads the existing rows and opens FILE.partial for appending.
 
     Args:
       made_with: fields of every new row besides its summary. `settings`,
         `dtype` and the checkpoint's fingerprint must match the old rows.
-      as_json: JSON lines; otherwise a line of text per summary.
+      form: of FILE; the rows of an existing FILE stay if it has JSON lines.
 
     Raises:
       InputError: FILE has other settings, another checkpoint or other contents,
         or another process is writing it.
     """
-    self._path, self._as_json = path, as_json
+    self._path, self._form = path, form
+    self._keeps_rows = form.name == 'jsonl'
     self._partial = path + PARTIAL
     self._made_with, self._rows = made_with, {}
     self._file = _open_locked(self._partial)
@@ -130,7 +187,7 @@ class Results:
             'use another --output'
         )
       if not overwrite:
-        if as_json and os.path.exists(path):
+        if self._keeps_rows and os.path.exists(path):
           self._read(path, sources.read_lines(path))
         self._read(self._partial, enumerate(self._journal.lines, start=1))
       self._journal.keep(0 if overwrite else None)
@@ -151,28 +208,26 @@ class Results:
     if self._journal.problem:
       raise InputError(f'{self._partial}: {self._journal.problem}')
 
-  def finish(self, keys):
+  def finish(self, entries):
     """Writes FILE and removes FILE.partial.
 
     Args:
-      keys: (file, id, sha256) of the documents of this call, in order;
-        documents without a row have failed.
+      entries: for each document of this call, in order, its (file, id, sha256)
+        or a `documents.LeftOut`.
 
     Returns:
       The number of rows of other documents at the front of FILE. A JSONL file
-      keeps its old rows; a text file has only the documents of this call.
+      keeps its old rows; others have only the documents of this call.
 
     Raises:
       InputError: it cannot be written; the rows stay in FILE.partial.
     """
-    names, others = {key[:2] for key in keys}, []
-    if self._as_json:
+    names, others = {entry[:2] for entry in entries}, []
+    if self._keeps_rows:
       others = [row for key, row in self._rows.items() if key[:2] not in names]
-    rows = others + [self._rows[key] for key in keys if key in self._rows]
-    line_of = json_line if self._as_json else text_line
-    text = ''.join(line_of(row) + '\n' for row in rows)
+    shown = others + [self._rows.get(entry, entry) for entry in entries]
     try:
-      files.write(self._path, text)
+      files.write(self._path, self._form.render(shown))
     except OSError as error:
       raise InputError(
           f'{self._path}: {disk_error(error)}; the summaries are in '
@@ -214,6 +269,9 @@ class Results:
             f'{path} was made with other settings: {"; ".join(differences)}. '
             'Use the same, another --output, or --overwrite'
         )
+      if 'tokens_kept' in row:  # of an earlier version
+        row['tokens_total'] = row.pop('tokens_read')
+        row['tokens_read'] = row.pop('tokens_kept')
       self._rows[_key(row)] = row
 
 
@@ -236,7 +294,16 @@ def text_line(row):
   """Returns a summary as one line of text."""
   query = row.get('query')
   text = f'{query}: {row["prediction"]}' if query else row['prediction']
-  return ' '.join(text.split())
+  return ' '.join(text.split()) + describe_cut(row, ' (', ')')
+
+
+def describe_cut(row, before='', after=''):
+  """Returns where max_length ended a summary: 'cut at 32 tokens', or ''."""
+  if 'cut_at' not in row:
+    return ''
+  parts = row.get('parts_cut')
+  of = f'{parts} part{"" if parts == 1 else "s"} ' if parts else ''
+  return f'{before}{of}cut at {row["cut_at"]} tokens{after}'
 
 
 def json_line(row, encoding='utf-8'):

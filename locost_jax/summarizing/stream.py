@@ -70,11 +70,11 @@ class Job(NamedTuple):
   document: Any
   sha256: str = ''  # of its text
   pages: Any = None  # lists of ids, see `reading.Read`
-  read: int = 0  # tokens of the whole document
+  total: int = 0  # tokens of the whole document
   dropped: int = 0  # parts not read
 
   @property
-  def kept(self):
+  def read(self):
     """The number of tokens that are read."""
     return sum(map(len, self.pages))
 
@@ -159,11 +159,12 @@ def _tokenize(summarizer, portion, options, progress, tokenized):
           summarizer.config,
           max(map(len, read.pages)),
           name,
-          '; a --max_input_length reads its beginning',
+          '; --parts=rank or hierarchical reads it part by part, '
+          '--max_input_length its beginning',
       )
       pages = [np.asarray(page, np.int32) for page in read.pages]
       tokenized.append(
-          job._replace(pages=pages, read=read.tokens, dropped=read.dropped)
+          job._replace(pages=pages, total=read.tokens, dropped=read.dropped)
       )
     except InputError as error:
       yield Done(job, error=error)
@@ -188,7 +189,7 @@ def _write_batch(summarizer, batch, shape, options, progress):
         job,
         error=InputError(
             f'{job.document.id}: the device has not the memory for its '
-            f'{job.kept} tokens: --{flag} lowers the need'
+            f'{job.read} tokens: --{flag} lowers the need'
         ),
     )
   elif written is None:
@@ -200,6 +201,8 @@ def _write_batch(summarizer, batch, shape, options, progress):
   else:
     for i, job in enumerate(batch):
       row = _row(summarizer, job, written, i, len(batch))
+      if length := cut_length(written.tokens[i], options.settings):
+        row['cut_at'] = length
       own = {name: x[i : i + 1] for name, x in written.memory.items()} or None
       yield Done(job, row, tokens=written.tokens[i], memory=own)
 
@@ -261,6 +264,14 @@ def _generate(summarizer, batch, shape, options, progress):
   return _Written(tokens, seconds, kept, masks)
 
 
+def cut_length(tokens, settings):
+  """Returns at how many tokens a summary was cut; None: the model ended it."""
+  length = np.count_nonzero(tokens != settings.pad_id)
+  is_ended = (tokens == settings.eos_id).any()
+  is_forced = settings.forced_last_token >= 0 and length >= settings.max_length
+  return None if is_ended and not is_forced else int(length)
+
+
 def _row(summarizer, job, written, i, documents):
   """Makes the row of document i of a batch."""
   # A document's share: the seconds of all documents add up to the whole.
@@ -277,8 +288,8 @@ def _row(summarizer, job, written, i, documents):
       sha256=job.sha256,
       **dict(document.references),
       **({'query': document.query} if document.query else {}),
+      tokens_total=job.total,
       tokens_read=job.read,
-      tokens_kept=job.kept,
       **selected,
       seconds=round(encoding + decoding, 3),
       seconds_encoding=round(encoding, 3),
@@ -381,7 +392,7 @@ def too_large(summarizer, options, job, shape):
       f'{name} {memory.format_bytes(size)}' for name, size in parts.items()
   )
   return InputError(
-      f'{job.document.id}: {job.kept} tokens need about '
+      f'{job.document.id}: {job.read} tokens need about '
       f'{memory.format_bytes(peak_of(parts))} ({shown}), but '
       f'{memory.format_bytes(options.available)} are available: '
       f'--{_limiting_flag(summarizer)} lowers the need'

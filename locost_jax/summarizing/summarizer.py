@@ -443,9 +443,7 @@ def read(path: str | os.PathLike) -> list[str]:
   Raises:
     InputError: a file that cannot be read, is empty or is of another kind.
   """
-  lines = []
-  found, failures = documents_lib.read([os.fspath(path)], report=lines.append)
-  if failures:
-    errors = [line for line in lines if line.startswith('error: ')]
-    raise InputError(errors[0].removeprefix('error: '))
+  found, lacking = documents_lib.read([os.fspath(path)], report=lambda _: None)
+  if lacking:
+    raise InputError(f'{lacking[0].name}: {lacking[0].reason}')
   return [document.text for document in found]

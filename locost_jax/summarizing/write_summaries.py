@@ -4,6 +4,7 @@ Progress, one line per document and errors go to stderr. With a report, every
 document also gets a page that shows the sources of its summary.
 """
 
+import collections
 import contextlib
 import dataclasses
 import hashlib
@@ -30,6 +31,8 @@ from locost_jax.summarizing import results
 from locost_jax.summarizing import stream
 from locost_jax.workdir import checkpoint
 
+_LeftOut = documents_lib.LeftOut
+
 
 class Where(NamedTuple):
   """Where to write which form of summary, and the model's name there."""
@@ -37,19 +40,20 @@ class Where(NamedTuple):
   checkpoint: str  # directory that was loaded
   name: str  # of the checkpoint, as the user gave it
   dtype: str
-  as_json: bool  # a row of JSON for each document, otherwise a line of text
+  form: str  # see `results.Form`
   output: str | None  # FILE; None: stdout
   overwrite: bool  # replaces FILE
   report: str | None  # FILE.html
+  warning: str = ''  # about the model, for stderr and the page
 
 
-def write(summarizer, documents, options, where, unread=0):
+def write(summarizer, documents, options, where, unread=()):
   """Summarises the documents and writes the summaries.
 
   Args:
     documents: list of `documents.Document`.
     options: `stream.Options`.
-    unread: number of other documents, which could not be read.
+    unread: list of `documents.LeftOut`, which could not be read.
 
   Returns:
     The number of summaries and pages that could not be written.
@@ -57,50 +61,96 @@ def write(summarizer, documents, options, where, unread=0):
   progress = Progress()
   settings = describe_settings(summarizer, options)
   made_with = {}
-  if where.as_json or where.output:
+  if where.form != 'text' or where.output:
     made_with = describe_origin(summarizer, settings, options, where.dtype)
   jobs = _make_jobs(documents, summarizer.pages, progress)
   pages = None
   if where.report:
-    from locost_jax.summarizing import report  # its template engine is slow
-
-    pages = report.Pages(
-        summarizer, settings, options.parts, where, jobs, progress
-    )
-  failed = []
+    shown = dict(settings)
+    if len(jobs) == 1:  # several have a list, which shows what is left out
+      names = [f'{other.name}: {other.reason}' for other in unread]
+      shown['left out'] = '; '.join(names) or None
+    pages = _make_pages(summarizer, shown, options, where, jobs, progress)
+  order = sorted([*jobs, *unread], key=_place)
+  many = bool(unread) or len({job.document.source for job in jobs}) > 1
+  form, found = results.Form(where.form, many), {}
   with contextlib.ExitStack() as stack:
-    file, printer, todo = None, _Printer(where.as_json, progress), jobs
+    file, todo = None, jobs
     if where.output:
-      file = results.Results(
-          where.output, made_with, where.as_json, where.overwrite
-      )
+      file = results.Results(where.output, made_with, form, where.overwrite)
       stack.callback(file.close)
       todo = _skip_done(file, jobs, where.output, pages, progress)
+    else:
+      printer = _Printer(form, order, progress)
     stack.enter_context(end_at_once(progress, where.output))
     for done in summarizer.stream(todo, options, progress):
-      row = None if done.error else {**done.row, **made_with}
+      entry = found[done.job.number] = _entry(done, made_with)
       if file is None:
-        printer.add(done.job.number, row)
-      elif row:
-        file.add(row)
-      if done.error:
-        failed.append(done.job)
-        progress.note(visible(f'error: {done.error}'))
-      else:
-        progress.note(visible(_describe_done(done, len(jobs))))
-        if pages:
-          pages.add(done.job, row, done)
-        done = done._replace(memory=None)  # free it for the next batch
-    if file and (others := file.finish(list(map(_key, jobs)))):
+        printer.add(done.job.number, entry)
+      elif not done.error:
+        file.add(entry)
+      progress.note(visible(_describe_done(done, len(jobs), summarizer.pages)))
+      if pages and not done.error:
+        pages.add(done.job, entry, done)
+      done = done._replace(memory=None)  # free it for the next batch
+    failed = [
+        job for job in jobs if isinstance(found.get(job.number), _LeftOut)
+    ]
+    if file and (others := file.finish([_in_file(x, found) for x in order])):
       progress.note(
           f'{where.output}: keeps {others} summaries of documents that were '
           'not named now'
       )
-  has_report = bool(pages and pages.write_index())
-  end = _describe_end(jobs, failed, unread, where, has_report)
+  _report_equal_answers(found.values(), progress)
+  left_out = [*unread, *(found[job.number] for job in failed)]
+  has_report = bool(pages and pages.write_index(left_out))
+  end = _describe_end(jobs, failed, len(unread), where, has_report)
   if end:
     progress.note(visible(end))
   return len(failed) + (pages.failures if pages else 0)
+
+
+def _make_pages(summarizer, settings, options, where, jobs, progress):
+  from locost_jax.summarizing import report  # its template engine is slow
+
+  return report.Pages(
+      summarizer, settings, options.parts, where, jobs, progress
+  )
+
+
+def _entry(done, made_with):
+  """Returns the row of a document, or its LeftOut."""
+  if not done.error:
+    return {**done.row, **made_with}
+  document = done.job.document
+  return documents_lib.left_out(document.place, document.id, done.error)
+
+
+def _place(entry):
+  """Returns the place of a Job or LeftOut among all documents."""
+  return (entry if isinstance(entry, _LeftOut) else entry.document).place
+
+
+def _in_file(entry, found):
+  """Returns what `Results.finish` takes for a Job or LeftOut."""
+  if isinstance(entry, _LeftOut):
+    return entry
+  own = found.get(entry.number)  # None: an earlier call wrote the summary
+  return own if isinstance(own, _LeftOut) else _key(entry)
+
+
+def _report_equal_answers(entries, progress):
+  """Notes questions about a document that have the same answer."""
+  asked = {}
+  for row in entries:
+    if isinstance(row, dict) and row.get('query'):
+      same = row['source'], row['id'], row['prediction']
+      asked.setdefault(same, []).append(row['query'])
+  for (_, name, _), queries in asked.items():
+    if queries[1:]:
+      shown = ', '.join(map(repr, queries))
+      line = f'{name}: the same answer to {shown}: the model may not read them'
+      progress.note(visible(line))
 
 
 def _skip_done(file, jobs, output, pages, progress):
@@ -124,24 +174,27 @@ def _key(job):
 class _Printer:
   """Prints summaries in the order of the documents, as early as possible."""
 
-  def __init__(self, as_json, progress):
-    self._as_json, self._progress = as_json, progress
-    self._ready, self._printed = {}, 0
+  def __init__(self, form, order, progress):
+    self._form, self._progress = form, progress
+    self._ready, self._todo = {}, collections.deque(order)
+    self._print(form.head())
 
-  def add(self, number, row):
-    """Adds the row of a document, None if there is no summary."""
-    self._ready[number] = row
-    while self._printed in self._ready:
-      row = self._ready.pop(self._printed)
-      self._printed += 1
-      if row is not None:
-        self._progress.wipe()
-        self._print(row)
+  def add(self, number, entry):
+    """Adds what `results.Form.show` takes for a job of this number."""
+    self._ready[number] = entry
+    while self._todo:
+      entry = self._todo[0]
+      if isinstance(entry, stream.Job):
+        if entry.number not in self._ready:
+          return
+        entry = self._ready.pop(entry.number)
+      self._todo.popleft()
+      self._print(self._form.show(entry, sys.stdout.encoding or 'utf-8'))
 
-  def _print(self, row):
-    line = results.text_line(row)
-    if self._as_json:
-      line = results.json_line(row, sys.stdout.encoding or 'utf-8')
+  def _print(self, line):
+    if line is None:
+      return
+    self._progress.wipe()
     try:
       print(line, flush=True)
     except BrokenPipeError:  # the reader has closed the pipe
@@ -224,13 +277,17 @@ def describe_origin(summarizer, settings, options, dtype):
   )
 
 
-def _describe_done(done, total):
+def _describe_done(done, total, pages):
   """Returns the line that reports a document on stderr."""
+  if done.error:
+    return f'error: {done.error}'
   row, dropped = done.row, done.job.dropped
   unread = ''
   if dropped:
     which = 'part' if dropped == 1 else f'{dropped} parts'
     unread = f'the last {which} not read, '
+  if cut := results.describe_cut(row):
+    unread += f'{cut}, '
   selected = ''
   if 'tokens_selected' in row:
     selected = f'{row["tokens_selected"]:,} selected, '
@@ -240,12 +297,26 @@ def _describe_done(done, total):
     unread += f'{left} parts without a summary, ' if left else ''
   return (
       f'{done.job.number + 1:{len(str(total))}}/{total}  {row["id"]}: '
-      f'{row["tokens_read"]:,} tokens read, {row["tokens_kept"]:,} kept, '
-      f'{unread}{selected}'
+      f'{describe_read(row, pages)}, {unread}{selected}'
       f'{row["seconds"]:.1f} s (encoding {row["seconds_encoding"]:.1f}, '
       f'decoding {row["seconds_decoding"]:.1f}), peak memory '
       f'{memory.format_bytes(row["peak_memory_bytes"])}'
   )
+
+
+def describe_read(row, pages):
+  """Returns how much of a document was read, and what reads all of it."""
+  read, total = row['tokens_read'], row['tokens_total']
+  if read == total:
+    return f'{total:,} tokens read'
+  percent = min(99, max(1, round(100 * read / total)))
+  which, remedy = 'the first ', '--parts=rank or hierarchical reads all of it'
+  if reading.reads_chunks(pages):
+    remedy = 'a larger --max_input_length reads more'
+  elif pages:
+    which, remedy = '', 'a larger --num_pages or --page_length reads more'
+  of = f'{read:,} of {total:,} tokens'
+  return f'read {which}{percent}% ({of}; {remedy})'
 
 
 def _describe_end(jobs, failed, unread, where, has_report):

@@ -7,7 +7,7 @@ from papers.figures import points
 from papers.figures import style
 
 _BLUE, _ORANGE = style.COLORS[:2]
-_ROW = ('tokens_kept', 'tokens_selected', 'seconds')
+_ROW = ('tokens_read', 'tokens_selected', 'seconds')
 
 
 def draw_training(run):

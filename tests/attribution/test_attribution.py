@@ -161,7 +161,7 @@ def test_attribution_is_the_mean_over_a_sentences_tokens(small_model_config):
   tokens = vocabulary.encode('First here. Then this.') + [1]
   source = attribution.attribute(summarizer, text, tokens + [0, 0])
   assert source.tokens.tolist() == [6, 16, 17]
-  assert source.tokens_read == source.tokens_kept == len(text) + 1
+  assert source.tokens_total == source.tokens_read == len(text) + 1
   inputs = np.array([vocabulary.encode(text) + [1]])
   targets_in = np.array([[0] + tokens[:-1]])
   segments = np.repeat([0, 1, 2, 3], [6, 16, 17, 1])
@@ -180,7 +180,7 @@ def test_attribution_is_the_mean_over_a_sentences_tokens(small_model_config):
   np.testing.assert_allclose(again.mass, source.mass, atol=1e-6)
   cut = attribution.attribute(summarizer, text, tokens, max_input_length=9)
   assert cut.tokens.tolist() == [6, 2, 0] and cut.mass[2] == 0
-  assert (cut.tokens_read, cut.tokens_kept) == (len(text) + 1, 9)
+  assert (cut.tokens_total, cut.tokens_read) == (len(text) + 1, 9)
   last = attribution.attribute(summarizer, text, vocabulary.encode('Last.'))
   assert last.sentences[0].closest.passage == 2
   last = attribution.attribute(

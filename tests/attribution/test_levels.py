@@ -92,7 +92,7 @@ def test_one_level_is_plain_attribution(summarizer):
   want = attribution.attribute(summarizer, text, part.tokens)
   np.testing.assert_allclose(found.mass, want.mass, atol=1e-6)
   assert found.tokens.tolist() == want.tokens.tolist()
-  assert found.tokens_read == want.tokens_read
+  assert found.tokens_total == want.tokens_total
   for sentence, other in zip(found.sentences, want.sentences, strict=True):
     assert [m.passage for m in sentence.attended] == [
         m.passage for m in other.attended

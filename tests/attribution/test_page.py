@@ -258,7 +258,7 @@ def test_a_page_names_its_model_after_the_summary():
 
 
 def test_seconds_name_the_batch():
-  row = dict(make_row('', 1000), tokens_kept=9, documents_in_batch=2)
+  row = dict(make_row('', 1000), tokens_read=9, documents_in_batch=2)
   shown = report.describe_row(row)
   assert shown['tokens read'] == '9 of 1,000'
   assert shown['seconds'].endswith('share of a batch of 2 documents)')

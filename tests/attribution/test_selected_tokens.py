@@ -211,7 +211,7 @@ def test_the_command_counts_selected_tokens(
     assert not status, err
     for i, (row, text) in enumerate(zip(rows, documents, strict=True), start=1):
       found = attribution.attribute(summarizer, text, [5]).selection
-      assert row['tokens_selected'] == found.selected <= row['tokens_kept']
+      assert row['tokens_selected'] == found.selected <= row['tokens_read']
       assert f'kept, {found.selected} selected, ' in err
       if report in more:
         page = (tmp_path / f'out-{i}.html').read_text()

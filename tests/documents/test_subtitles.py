@@ -159,6 +159,6 @@ def test_srt_in_windows_1252_is_read_with_a_note(tmp_path):
   lines = []
   found, failures = documents.read([str(tmp_path)], report=lines.append)
   assert [d.text for d in found] == ['Caf\xe9 \u201cau lait\u201d']
-  assert failures == 1 and len(lines) == 2
+  assert len(failures) == 1 and len(lines) == 2
   assert lines[0] == f'{tmp_path}/a.srt: not UTF-8; read as windows-1252'
   assert 'a.vtt: not UTF-8 (byte' in lines[1]

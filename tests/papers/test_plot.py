@@ -101,7 +101,7 @@ def home(tmp_path_factory):
 
 def make_length(n, share):
   """Returns the row of a document of n tokens."""
-  return dict(tokens_kept=n, tokens_selected=n // share, seconds=n / 9)
+  return dict(tokens_read=n, tokens_selected=n // share, seconds=n / 9)
 
 
 INPUTS = {
@@ -399,7 +399,7 @@ def test_time_and_selected_tokens_against_length(tmp_path):
   path = test_main.write_rows(tmp_path / 'rows.jsonl', rows)
   figure = selection.draw_lengths(path)
   for axis, name in zip(figure.axes, ('tokens_selected', 'seconds')):
-    want = sorted([row['tokens_kept'], row[name]] for row in rows)
+    want = sorted([row['tokens_read'], row[name]] for row in rows)
     assert points(axis.lines[0]) == want
   del rows[1]['tokens_selected']
   test_main.write_rows(tmp_path / 'rows.jsonl', rows)

@@ -25,7 +25,7 @@ def error_line(err):
 
 def make_row(prediction, tokens):
   """Returns a row of a summary as the command makes it."""
-  counts = 'tokens_read', 'tokens_kept', 'peak_memory_bytes'
+  counts = 'tokens_total', 'tokens_read', 'peak_memory_bytes'
   times = dict(seconds=1.0, seconds_encoding=0.5, seconds_decoding=0.5)
   return dict(prediction=prediction, **dict.fromkeys(counts, tokens), **times)
 

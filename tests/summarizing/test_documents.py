@@ -27,7 +27,7 @@ def read(*names, **options):
   found, failures = documents_lib.read(
       list(map(str, names)), report=lines.append, **options
   )
-  return found, failures, lines
+  return found, len(failures), lines
 
 
 def make_page(paragraphs, head=''):

@@ -179,9 +179,9 @@ def test_a_partial_file_of_another_program(call, run, thesis):
 def test_the_lock_belongs_to_its_holder(tmp_path):
   """A second process is refused; the first one's file and row are kept."""
   path = str(tmp_path / 'out.txt')
-  first = results.Results(path, {}, False)
+  first = results.Results(path, {})
   with pytest.raises(InputError, match='another process is writing it'):
-    results.Results(path, {}, False)
+    results.Results(path, {})
   first.add(dict(id='a', source='s', prediction='p', sha256='0'))
   first.finish([('s', 'a', '0')])
   first.close()
@@ -192,7 +192,7 @@ def test_the_lock_belongs_to_its_holder(tmp_path):
 def test_a_lock_on_a_removed_file_is_retried(tmp_path, monkeypatch):
   """The first process ends after the second opens the file, before it locks."""
   path = str(tmp_path / 'out.txt')
-  first, flock = results.Results(path, {}, False), fcntl.flock
+  first, flock = results.Results(path, {}), fcntl.flock
 
   def late(*arguments):
     monkeypatch.setattr(fcntl, 'flock', flock)
@@ -200,7 +200,7 @@ def test_a_lock_on_a_removed_file_is_retried(tmp_path, monkeypatch):
     flock(*arguments)
 
   monkeypatch.setattr(fcntl, 'flock', late)
-  second = results.Results(path, {}, False)
+  second = results.Results(path, {})
   second.add(dict(id='a', source='s', prediction='p', sha256='0'))
   assert os.path.getsize(path + '.partial')
   second.finish([('s', 'a', '0')])

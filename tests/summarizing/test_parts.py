@@ -133,7 +133,7 @@ def test_join_and_rank(call, run, books, tmp_path, options):
     each = summarizer.summarize(texts, max_length=6, batch_size=1, **beams)
     assert join['prediction'] == ' '.join(text.strip() for text in each)
     assert join['parts_used'] == list(range(len(texts)))
-    assert join['tokens_read'] == sum(map(count, texts)) + len(texts)
+    assert join['tokens_total'] == sum(map(count, texts)) + len(texts)
     confidences = []
     for text in texts:
       inputs = [summarizer.tokenize(text)]
@@ -164,7 +164,7 @@ def test_a_part_with_an_empty_summary_is_counted_but_not_used(run):
   options = stream.Options(summarizer.settings, parts=parts)
   row = parts_lib.join(summarizer, job, options, list, lambda *_: done).row
   assert (row['prediction'], row['parts_used']) == ('One. Two.', [0, 2])
-  assert (row['parts'], row['tokens_read'], row['seconds']) == (3, 12, 3.0)
+  assert (row['parts'], row['tokens_total'], row['seconds']) == (3, 12, 3.0)
   assert row['peak_memory_bytes'] == 5 and row['id'] == 'book'
 
 
@@ -269,7 +269,7 @@ def test_levels_are_the_recursion(room, seed):
   done, calls = run_levels(text, room, 30, first_words)
   assert done.row['prediction'] == slow(text, room, 30, first_words)
   assert done.row['levels'] == len(calls)
-  assert done.row['tokens_read'] == count_words(text)
+  assert done.row['tokens_total'] == count_words(text)
   # Every level is shorter, and each but the last has the budget of its parts.
   for (parts, length), (fewer, _) in zip(calls, calls[1:]):
     assert fewer < parts or parts == 2

@@ -44,7 +44,7 @@ def test_one_line_per_document_in_order(run, call_json, tmp_path, monkeypatch):
   texts.append('From stdin.')
   expected = locost_jax.load(str(run)).summarize(texts, min_length=5)
   assert [row['prediction'] for row in rows] == expected
-  assert [row['tokens_read'] for row in rows] == [
+  assert [row['tokens_total'] for row in rows] == [
       len(text.encode()) + 1 for text in texts
   ]
   assert len([line for line in err.splitlines() if 'tokens read' in line]) == 5
@@ -67,7 +67,7 @@ def test_output_file_and_kept_tokens(run, call, tmp_path):
   command = '--checkpoint', run, tmp_path / 'a.txt', f'--output={output}'
   status, out, err = call(*command, '--max_input_length=6')
   row = json.loads(output.read_text())
-  assert (status, out, row['tokens_read'], row['tokens_kept']) == (0, '', 11, 6)
+  assert (status, out, row['tokens_total'], row['tokens_read']) == (0, '', 11, 6)
   assert '11 tokens read, 6 kept' in err and 'peak memory' in err
   assert sorted(p.name for p in tmp_path.iterdir()) == ['a.txt', 'out.jsonl']
 
@@ -199,7 +199,7 @@ def test_documents_of_similar_length_share_a_batch(
   command = '--checkpoint', run, path
   status, rows, _ = call_json(*command, '--batch_size=3')
   assert status == 0
-  assert [row['tokens_read'] for row in rows] == [n + 1 for n in lengths]
+  assert [row['tokens_total'] for row in rows] == [n + 1 for n in lengths]
   assert batches == [(3, 64), (2, 256), (1, 64)]
   _, alone, _ = call_json(*command, '--batch_size=1')
   assert [row['prediction'] for row in rows] == [
@@ -257,6 +257,6 @@ def test_a_device_out_of_memory_gets_smaller_batches(
   path = write_documents(tmp_path / 'a.jsonl', ['x' * n for n in lengths])
   status, rows, err = call_json('--checkpoint', run, path)
   assert status == 2
-  assert [row['tokens_read'] for row in rows] == [11, 12, 13, 14, 15]
+  assert [row['tokens_total'] for row in rows] == [11, 12, 13, 14, 15]
   line = error_line(err)
   assert 'a.jsonl:3: the device has not the memory for its 201 tokens' in line
