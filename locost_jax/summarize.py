@@ -216,10 +216,9 @@ def main(values, arguments):
   Returns:
     The exit status: 2 if a document could not be summarised.
   """
-  form = _find_form(values)
   given = {key: values[key].value for key in _DECODING}
   choose_settings(given)
-  _check(values, arguments, form)
+  form = _check(values, arguments)
   fields = documents_lib.Fields(
       values.input_field, values.reference_field, values.query_field
   )
@@ -278,17 +277,15 @@ def _find_form(values):
   Raises:
     InputError: an ending of --output that is unknown, or is not of --format.
   """
-  names = {'text': 'text', 'json': 'jsonl', 'csv': 'csv'}
   if values.output is None:
-    return names[values.format]
-  ending = os.path.splitext(values.output)[1].lower()
-  if ending not in results.FORMS:
+    return {'json': 'jsonl'}.get(values.format, values.format)
+  form = results.FORMS.get(os.path.splitext(values.output)[1].lower())
+  if form is None:
     *some, last = results.FORMS
     raise InputError(
         f'--output={values.output}: expected a name that ends in '
         f'{", ".join(some)} or {last}'
     )
-  form = results.FORMS[ending]
   if values['format'].present and values.format[:4] != form[:4]:
     raise InputError(
         f'--format={values.format} and --output={values.output}: expected one '
@@ -374,8 +371,12 @@ def _warn_of_training(run):
   )
 
 
-def _check(values, arguments, form):
-  """Raises an InputError for flags that no checkpoint or document can use."""
+def _check(values, arguments):
+  """Returns the form of the summaries, see `results.Form`.
+
+  Raises:
+    InputError: flags that no checkpoint or document can use.
+  """
   if not values.checkpoint:
     raise InputError('--checkpoint=DIR is missing: expected a model')
   if sys.stdout is None and not values.output:
@@ -387,10 +388,6 @@ def _check(values, arguments, form):
   if not all(query.strip() for query in values.query or ()):
     raise InputError('--query is empty; expected a question')
   _check_parts(values)
-  if values.reference_field and form not in ('json', 'jsonl'):
-    raise InputError(
-        '--reference_field: expected --format=json or --output=FILE.jsonl'
-    )
   for path in arguments:
     schema.check_path('FILE', path)
   for flag in ('output', 'report'):
@@ -407,6 +404,12 @@ def _check(values, arguments, form):
     raise InputError(
         f'--report={report}: expected a name that ends in .html or .htm'
     )
+  form = _find_form(values)
+  if values.reference_field and form not in ('json', 'jsonl'):
+    raise InputError(
+        '--reference_field: expected --format=json or --output=FILE.jsonl'
+    )
+  return form
 
 
 def _check_parts(values):

@@ -23,6 +23,7 @@ from locost_jax import files
 from locost_jax.data import sources
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
+from locost_jax.errors import visible
 
 PARTIAL = '.partial'  # behind FILE, until all summaries are done
 _FIELDS = ('id', 'prediction', 'sha256')
@@ -60,8 +61,8 @@ class Form(NamedTuple):
       cells = entry['id'], text_line(entry), entry['tokens_total'], unread
       return _csv_line(cells)
     if not is_row:
-      return f'{entry.name}: (left out: {entry.reason})'
-    name = f'{entry["id"]}: ' if self.names_documents else ''
+      return visible(f'{entry.name}: (left out: {entry.reason})')
+    name = visible(f'{entry["id"]}: ') if self.names_documents else ''
     return name + text_line(entry)
 
   def render(self, entries):

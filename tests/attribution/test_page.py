@@ -257,6 +257,27 @@ def test_a_page_names_its_model_after_the_summary():
   assert read_settings(sampled)['seed'] == '7'
 
 
+def test_one_sentence_is_not_compared_with_itself():
+  source = make_source()
+  one = source._replace(sentences=source.sentences[:1])
+  pages = [page_lib.render('name', x, SETTINGS) for x in (source, one)]
+  for shown in 'during the whole summary', 'little about this', '; summary ':
+    assert [shown in ' '.join(page.split()) for page in pages] == [True, False]
+
+
+def test_labels_are_apart():
+  assert page_lib.spread([50, 50.5, 10]) == [50, 54, 10]
+  assert page_lib.spread([99, 98, 97]) == [100, 96, 92]
+  assert page_lib.spread([]) == []
+
+
+def test_a_cut_summary_says_so():
+  row = dict(make_row('', 9), documents_in_batch=1, cut_at=32)
+  origin = {**ORIGIN, **report.describe_row(row)}
+  page = page_lib.render('name', make_source(), SETTINGS, origin=origin)
+  assert '<small>(cut at 32 tokens)</small>' in page
+
+
 def test_seconds_name_the_batch():
   row = dict(make_row('', 1000), tokens_read=9, documents_in_batch=2)
   shown = report.describe_row(row)

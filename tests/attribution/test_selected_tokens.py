@@ -212,7 +212,7 @@ def test_the_command_counts_selected_tokens(
     for i, (row, text) in enumerate(zip(rows, documents, strict=True), start=1):
       found = attribution.attribute(summarizer, text, [5]).selection
       assert row['tokens_selected'] == found.selected <= row['tokens_read']
-      assert f'kept, {found.selected} selected, ' in err
+      assert f', {found.selected} selected, ' in err
       if report in more:
         page = (tmp_path / f'out-{i}.html').read_text()
         assert f'{found.selected} of {found.total} tokens selected' in page

@@ -17,11 +17,30 @@ def test_the_place_of_a_character():
   assert places.label_of(found, (3, 7)) == 'a'
   assert places.label_of(found, (4, 8)) == 'a to b'
   assert places.label_of(found, (0, 8)) == ''
+  names = '00:17:44, Grad B', '00:17:48, Grad B', '00:17:50, PhD A', '00:18:00'
+  found = [Place(i, name) for i, name in enumerate(names)]
+  labels = [places.label_of(found, (i, i + 2)) for i in range(3)]
+  assert labels == [
+      '00:17:44 to 00:17:48, Grad B',
+      '00:17:48, Grad B to 00:17:50, PhD A',
+      '00:17:50, PhD A to 00:18:00',
+  ]
 
 
 def test_the_label_of_a_heading():
   assert places.of_heading(4, ' 6.1.\n Rules¶') == (4, '6.1. Rules')
   assert places.of_heading(4, 99 * 'a') == (4, 79 * 'a' + '…')
+
+
+def test_chapters_of_a_plain_text():
+  text = (
+      'CHAPTER I.\r\n\r\nOne. In Chapter 2 more.\n\nPart of it.\n\n  Book Two: War'
+      '\n\nText.\nChapter 9\n\nChapter III\nno blank line\n\nLetter 4'
+  )
+  found = readers.read_text(text.encode(), 'x')
+  assert found.text == text
+  shown = [(place.label, text[place.start :][:4]) for place in found.places]
+  assert shown == [('CHAPTER I.', 'CHAP'), ('Book Two: War', 'Book')]
 
 
 def test_markdown_headings():

@@ -83,9 +83,11 @@ def test_summarizes(tmp_path, run_command):
   """The summary uses words of the text; no network is needed."""
   path = tmp_path / 'search.txt'
   path.write_text(TEXT)
-  status, out, _ = run_command(
-      summarize, '--checkpoint=builtin:documentation', path
-  )
+  page = tmp_path / 'page.html'
+  command = '--checkpoint=builtin:documentation', f'--report={page}', path
+  status, out, err = run_command(summarize, *command)
+  said = 'This small model knows only documentation of Python'
+  assert said in err and said in page.read_text()
   words = set(re.findall('[a-z]+', out.lower()))
   assert status == 0 and len(words) >= 5
   assert len(words & {'array', 'index', 'value', 'first', 'occurrence'}) >= 2

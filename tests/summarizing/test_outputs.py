@@ -1,5 +1,6 @@
 """Existing files, documents and finished summaries are never lost."""
 
+import csv
 import fcntl
 import json
 import os
@@ -48,16 +49,19 @@ def expect_refused(result, expected):
     ['a.html', './a.html', 'link.html', 'hard.html', 'folder/a.html'],
 )
 def test_a_document_is_never_replaced(call, thesis, flag, more, name):
-  thesis = thesis.rename('a.html')
-  os.symlink('a.html', 'link.html')
-  os.link('a.html', 'hard.html')
+  ending = 'html' if flag == 'report' else 'txt'
+  own, name = f'a.{ending}', name.replace('html', ending)
+  thesis = thesis.rename(own)
+  os.symlink(own, f'link.{ending}')
+  os.link(own, f'hard.{ending}')
   os.symlink('.', 'folder')
+  before = sorted(os.listdir())
   expect_refused(
-      call('--checkpoint=x', f'--{flag}={name}', *more, 'a.html'),
-      f'--{flag}={name}: is the document a.html',
+      call('--checkpoint=x', f'--{flag}={name}', *more, own),
+      f'--{flag}={name}: is the document {own}',
   )
   assert thesis.read_text() == THESIS
-  assert sorted(os.listdir()) == ['a.html', 'folder', 'hard.html', 'link.html']
+  assert sorted(os.listdir()) == before
 
 
 @pytest.mark.parametrize(
@@ -66,20 +70,20 @@ def test_a_document_is_never_replaced(call, thesis, flag, more, name):
         ('thesis.txt.partial', '--output=thesis.txt', 'thesis.txt.partial'),
         ('page-2.html', '--report=page.html', 'page-2.html'),
         ('sub/a.txt', '--output=sub/a.txt', 'sub'),
-        ('odd.docx', '--output=odd.docx', 'odd.docx'),
+        ('odd.csv', '--output=odd.csv', 'odd.csv'),
     ],
 )
 def test_a_document_is_not_replaced_by_derived_files(
     call, thesis, name, flag, document
 ):
   os.makedirs('sub')
-  Path(name).write_bytes(b'PK\3\4\0' if name == 'odd.docx' else b'Precious.')
+  Path(name).write_bytes(b'Precious.')
   result = call('--checkpoint=x', flag, '--overwrite', 'thesis.txt', document)
   assert result[0] == 2
   assert 'is the document' in result[2].splitlines()[-1] or (
       name == 'thesis.txt.partial'
   )
-  assert Path(name).read_bytes() in (b'Precious.', b'PK\3\4\0')
+  assert Path(name).read_bytes() == b'Precious.'
   assert thesis.read_text() == THESIS
 
 
@@ -95,19 +99,20 @@ def test_standard_input_is_a_document(call, thesis, monkeypatch):
 
 @pytest.mark.parametrize('flag', ['output', 'report'])
 def test_another_file_is_replaced_only_with_overwrite(run, call, thesis, flag):
-  notes = Path('notes.htm')
+  notes = Path('notes.htm' if flag == 'report' else 'notes.csv')
   notes.write_text('My notes.')
-  command = '--checkpoint', run, f'--{flag}=notes.htm', 'thesis.txt'
-  expect_refused(call(*command), f'--{flag}=notes.htm: exists already')
+  command = '--checkpoint', run, f'--{flag}={notes}', 'thesis.txt'
+  expect_refused(call(*command), f'--{flag}={notes}: exists already')
   assert notes.read_text() == 'My notes.'
   assert call(*command, '--overwrite')[0] == 0
   assert notes.read_text() != 'My notes.'
-  assert sorted(os.listdir()) == ['notes.htm', 'thesis.txt']
+  assert sorted(os.listdir()) == [str(notes), 'thesis.txt']
 
 
 PAGE = 'expected a name that ends in .html or .htm'
 FOLDER = 'is a directory; expected the name of a file'
 LONG = f'{"x" * 300}.html'
+ENDINGS = 'expected a name that ends in .txt, .json, .jsonl or .csv'
 
 
 @pytest.mark.parametrize(
@@ -118,13 +123,18 @@ LONG = f'{"x" * 300}.html'
         ('--report=/dev/null', f'--report=/dev/null: {PAGE}'),
         ('--report=folder.html', f'--report=folder.html: {FOLDER}'),
         ('--report=./', f'--report=./: {FOLDER}'),
-        ('--output=a.html --report=./a.html', 'is the file of --output'),
-        (f'--output={LONG}', 'File name too long'),
+        ('--output=page.txt --report=./page.html', 'is the file of --output'),
+        (f'--output={LONG[:-4]}txt', 'File name too long'),
+        ('--output=a.xlsx', f'--output=a.xlsx: {ENDINGS}'),
+        ('--output=a', f'--output=a: {ENDINGS}'),
+        ('--output=a.csv --format=json', 'expected one of them; the ending'),
+        ('--output=a.txt --reference_field=s', '--output=FILE.jsonl'),
         (f'--report={LONG}', 'File name too long'),
     ],
 )
 def test_names_of_files_are_checked(call, thesis, flags, expected):
   os.makedirs('folder.html')
+  os.symlink('page.html', 'page.txt')
   command = '--checkpoint=x', *flags.split()
   expect_refused(call(*command, thesis), expected)
   if PAGE in expected:  # before the documents are read
@@ -138,9 +148,11 @@ def test_the_ending_of_a_page_may_be_in_capitals(call, thesis):
 
 @pytest.mark.parametrize('flag', ['output', 'report'])
 def test_only_regular_files_are_replaced(call, thesis, flag):
-  os.mkfifo('pipe.html')
-  os.symlink('/dev/null', 'null.html')
-  for name, kind in ('null.html', 'a device'), ('pipe.html', 'a named pipe'):
+  ending = 'html' if flag == 'report' else 'json'
+  os.mkfifo(f'pipe.{ending}')
+  os.symlink('/dev/null', f'null.{ending}')
+  for name, kind in ('null', 'a device'), ('pipe', 'a named pipe'):
+    name = f'{name}.{ending}'
     before = os.lstat(name)
     expect_refused(
         call('--checkpoint=x', f'--{flag}={name}', '--overwrite', thesis),
@@ -171,6 +183,45 @@ def test_a_partial_file_of_another_program(call, run, thesis):
         'out.txt.partial: is no result of this command',
     )
     assert partial.read_text() == 'My notes.'
+
+
+def test_every_form_has_every_document(run, call, tmp_path, monkeypatch):
+  """Each line has its file, in the order of `ls`; a reason where none is."""
+  monkeypatch.chdir(tmp_path)
+  os.makedirs('in')
+  for name, text in ('a', 'Long' * 9), ('b', ' '), ('c', 'It, "too"'):
+    Path(f'in/{name}.txt').write_text(text)
+  command = '--checkpoint', run, '--max_input_length=20', 'in'
+  _, out, err = call(*command)
+  lines = [line.partition(': ') for line in out.splitlines()]
+  assert [line[0] for line in lines] == ['in/a.txt', 'in/b.txt', 'in/c.txt']
+  assert lines[1][2] == '(left out: an empty document)'
+  assert lines[0][2].endswith(' (cut at 6 tokens)')
+  advice = '; --parts=rank or hierarchical reads all of it)'
+  assert f'in/a.txt: read the first 54% (20 of 37 tokens{advice}' in err
+  for ending in 'txt', 'csv', 'json', 'jsonl':
+    assert call(*command, f'--output=o.{ending}', '--report=r.html')[0] == 2
+  assert Path('o.txt').read_text() == out
+  rows = read_jsonl('o.jsonl')
+  assert json.loads(Path('o.json').read_text()) == rows
+  counts = [(row['tokens_read'], row['tokens_total']) for row in rows]
+  assert counts == [(20, 37), (10, 10)]
+  assert [row['cut_at'] for row in rows] == [6, 6]
+  with open('o.csv', encoding='utf-8-sig', newline='') as file:
+    table = list(csv.reader(file))
+  texts = [line[2] for line in lines]
+  assert table == [
+      ['file', 'summary', 'tokens', 'left out'],
+      ['in/a.txt', texts[0], '37', '17 tokens'],
+      ['in/b.txt', '', '', 'an empty document'],
+      ['in/c.txt', texts[2], '10', ''],
+  ]
+  _, shown, _ = call(*command, '--format=csv')
+  assert list(csv.reader(shown.splitlines())) == table
+  assert 'in/b.txt<p>an empty document' in Path('r.html').read_text()
+  # A page by itself lists it, too.
+  call(*command[:-1], '--report=one.html', 'in/b.txt', 'in/c.txt')
+  assert 'in/b.txt: an empty document' in Path('one.html').read_text()
 
 
 # --- Finished summaries ------------------------------------------------------
@@ -335,7 +386,7 @@ def test_a_stdout_with_ascii_encoding(run, call, thesis, monkeypatch, as_json):
   if as_json:
     assert json.loads(text)['prediction'] == 'caf\xe9'
   else:
-    assert text == 'caf\\xe9\n'
+    assert text == 'caf\\xe9 (cut at 6 tokens)\n'
 
 
 def test_names_with_escape_codes(run, call, thesis):
@@ -343,8 +394,9 @@ def test_names_with_escape_codes(run, call, thesis):
   Path(name).write_text('Read.')
   Path('b' + name).write_text('')
   status, out, err = call('--checkpoint', run, name, 'b' + name)
-  assert status == 2 and len(out.splitlines()) == 1
-  assert '\x1b' not in err and '\u202e' not in err
+  assert status == 2 and len(out.splitlines()) == 2
+  assert '\x1b' not in out + err and '\u202e' not in out + err
   shown = 'a\\n\\x1b[31m\\u202e.txt'
+  assert out.splitlines()[1] == f'b{shown}: (left out: an empty document)'
   assert f'error: b{shown}: an empty document' in err.splitlines()
   assert any(f'1/1  {shown}: 6 tokens read' in x for x in err.splitlines())

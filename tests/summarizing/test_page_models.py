@@ -335,7 +335,7 @@ def test_memory_is_estimated_for_all_pages(summarizer):
   given = summarizer, stream.Options(settings, available=available)
   assert stream.most_rows(*given, (8, 64)) == 0
   assert stream.most_rows(*given, (7, 64)) == 1
-  job = types.SimpleNamespace(document=types.SimpleNamespace(id='a'), kept=512)
+  job = types.SimpleNamespace(document=types.SimpleNamespace(id='a'), read=512)
   assert str(stream.too_large(*given, job, (8, 64))).endswith(
       '--num_pages lowers the need'
   )

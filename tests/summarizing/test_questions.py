@@ -104,7 +104,7 @@ def test_which_questions_are_asked():
   assert asked == [('a', ''), ('b', '')]
   assert lines[0].startswith('the queries of 1 rows are not read')
   assert ask([OWN], trained=False, anyway=True)[0] == [('b', 'x?'), ('b', 'y?')]
-  with pytest.raises(InputError, match='--ask_anyway asks it'):
+  with pytest.raises(InputError, match='query_field=FIELD, or --ask_anyway'):
     ask([A], ['x?'], trained=False)
   with pytest.raises(InputError, match='1 of the rows have a query of their'):
     ask([A, OWN], ['x?'])
@@ -128,7 +128,7 @@ def test_a_run_records_whether_it_had_queries(tmp_path):
     assert own_files.has_queries(data) is expected
 
 
-def test_the_command_asks(run, call, tmp_path):
+def test_the_command_asks(run, call, tmp_path, monkeypatch):
   (tmp_path / 'a.txt').write_text(TEXT)
   output = tmp_path / 'out.jsonl'
   options = dict(max_length=8, batch_size=1)
@@ -164,7 +164,11 @@ def test_the_command_asks(run, call, tmp_path):
   phases_lib.save_queries(run, False)
   status, _, err = call(*arguments, *asked)
   assert status == 2 and '--ask_anyway' in err
+  monkeypatch.setattr(
+      byte_vocabulary.ByteVocabulary, 'decode', lambda self, ids: 'Nobody.'
+  )
   status, _, err = call(*arguments, *asked, '--ask_anyway')
   assert status == 0
+  assert "a.txt: the same answer to 'Who sings?', 'Who listens?': " in err
   status, _, err = call(*arguments, '--query= ')
   assert status == 2 and '--query is empty' in err

@@ -58,7 +58,7 @@ def test_plain_form_has_no_newlines(run, call, tmp_path, monkeypatch):
   )
   (tmp_path / 'a.txt').write_text('x')
   status, out, _ = call('--checkpoint', run, tmp_path / 'a.txt')
-  assert (status, out) == (0, 'one two three\n')
+  assert (status, out) == (0, 'one two three (cut at 6 tokens)\n')
 
 
 def test_output_file_and_kept_tokens(run, call, tmp_path):
@@ -67,8 +67,13 @@ def test_output_file_and_kept_tokens(run, call, tmp_path):
   command = '--checkpoint', run, tmp_path / 'a.txt', f'--output={output}'
   status, out, err = call(*command, '--max_input_length=6')
   row = json.loads(output.read_text())
-  assert (status, out, row['tokens_total'], row['tokens_read']) == (0, '', 11, 6)
-  assert '11 tokens read, 6 kept' in err and 'peak memory' in err
+  assert (status, out, row['tokens_total'], row['tokens_read']) == (
+      0,
+      '',
+      11,
+      6,
+  )
+  assert 'read the first 55% (6 of 11 tokens' in err and 'peak memory' in err
   assert sorted(p.name for p in tmp_path.iterdir()) == ['a.txt', 'out.jsonl']
 
 
@@ -222,7 +227,8 @@ def test_too_large_for_the_memory(run, call, tmp_path, batches):
   large.write_text('y' * 30_000)
   command = '--checkpoint', run, '--memory_limit=0.276', large
   status, out, err = call(*command, small)
-  assert status == 2 and len(out.splitlines()) == 4
+  assert status == 2 and len(out.splitlines()) == 5
+  assert 'large.txt: (left out: 30001 tokens' in out.splitlines()[0]
   assert batches == [(2, 6144), (2, 6144)]
   line = error_line(err)
   assert 'large.txt: 30001 tokens need about 2' in line

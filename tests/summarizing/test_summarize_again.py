@@ -12,6 +12,7 @@ import jax
 import pytest
 
 from locost_jax.config import speed
+from locost_jax.summarizing import results
 from tests import python
 from tests.data.rows import read_jsonl
 from tests.data.rows import write_jsonl
@@ -83,9 +84,8 @@ def test_killed_and_continued(
     assert output.read_text() == unbroken
   else:
     assert [row['id'] for row in read_jsonl(output)] == list('abcdef')
-    assert [row['prediction'] for row in read_jsonl(output)] == (
-        unbroken.splitlines()
-    )
+    rows = map(results.text_line, read_jsonl(output))
+    assert list(rows) == unbroken.splitlines()
 
 
 def test_a_finished_file_keeps_its_rows(run, call, tmp_path, batches):
