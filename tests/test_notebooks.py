@@ -108,13 +108,13 @@ def test_quickstart(tmp_path):
   notebook = run('quickstart', tmp_path / 'room', given)
   home = tmp_path / 'room' / 'runs' / 'quickstart_notebook'
   rows = test_main.read_rows(home / 'summaries.jsonl')
-  assert [row['tokens_kept'] for row in rows] == [
+  assert [row['tokens_read'] for row in rows] == [
       len(text) + 1,
       len((home / 'first_pages.txt').read_text()) + 1,
   ]
   summary = shown(notebook, 'summary').replace('\n    ', ' ')
   assert rows[0]['prediction'] and rows[0]['prediction'] in summary
-  assert f'read {len(text) + 1:,} tokens' in shown(notebook, 'summary')
+  assert f'read {len(text) + 1:,} of' in shown(notebook, 'summary')
   page = (home / 'where-2.html').read_text()
   assert page in shown(notebook, 'page')
   check_page(page)
@@ -156,7 +156,7 @@ def test_compare_systems(tmp_path):
     kept, selected = re.search(
         rf'^{name} +([\d,]+) +(all|[\d,]+) ', table, re.M
     ).groups()
-    assert kept == f'{row["tokens_kept"]:,}'
+    assert kept == f'{row["tokens_read"]:,}'
     assert (selected == 'all') == (name != 'simcas')
     page = (home / f'{name}.html').read_text()
     assert page in shown(notebook, 'page')

@@ -25,7 +25,7 @@ _HEADING = re.compile(r'^ {0,3}#{1,6}[ \t]+(.*)')
 _CHAPTER = re.compile(
     r'(?:\A\s*|\n[ \t]*\n)[ \t]*((?:chapter|book|part|act|scene|canto|letter)'
     r'[ \t]+(?:\d+|[ivxlc]+|one|two|three|four|five|six|seven|eight|nine|ten)\b'
-    r'[^\n]{0,80})(?=\r?\n[ \t]*\r?\n)',
+    r'[^\n]{0,80})(?=\n[ \t]*\n)',
     re.IGNORECASE,
 )
 _CLOSING = re.compile(r'(?:^|[ \t])#+$')

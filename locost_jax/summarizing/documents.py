@@ -191,10 +191,10 @@ def read(names, fields=Fields(), report=print, most=None, held=None):
 
 def left_out(place, name, error):
   """Returns the LeftOut of an InputError, which begins with a name."""
-  message = ' '.join(str(error).split())
-  front = re.match(re.escape(str(name)) + r'(:\d+)?(?=: )', message)
-  name = front[0] if front else message.partition(': ')[0]
-  return LeftOut(place, name, message.removeprefix(f'{name}: '))
+  front = re.match(re.escape(str(name)) + r'(:\d+)?(?=: )', str(error))
+  name = front[0] if front else str(error).partition(': ')[0]
+  reason = str(error).removeprefix(f'{name}: ')
+  return LeftOut(place, name, ' '.join(reason.split()))
 
 
 def inputs(names):
