@@ -48,14 +48,16 @@ def corpus(config, settings):
   if held_out:
     files['validation'] = files['train']
   fields = _fields(config, settings)
+  needed = dict.fromkeys(fields.values())  # -> the key that names it, if any
+  for key in 'input_field', 'target_field', 'query_field':
+    if data[key] in needed:
+      needed[data[key]] = key
 
   def rows_of(file):
     """Yields (document, row) of all rows of a file."""
     rows = (
         _rename(row, fields, data.references_field)
-        for row in file_formats.read_rows(
-            file, tuple(fields.values()), data.text_unit
-        )
+        for row in file_formats.read_rows(file, needed, data.text_unit)
     )
     for row, made in corpus_rows.make_rows(config, settings, file, rows):
       yield row[next(iter(fields))], made
