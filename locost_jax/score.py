@@ -1,7 +1,6 @@
 """Scores predictions with the ROUGE of a paper or package, and other metrics.
 
   python -m locost_jax.score FILE.jsonl --protocol=locost
-  python -m locost_jax.score --predictions=A.jsonl --compare=B.jsonl
   python -m locost_jax.score runs/a runs/b
   python -m locost_jax.score --predictions=FILE.jsonl \\
       --metrics=rouge,bertscore --model=DIR

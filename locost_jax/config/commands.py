@@ -185,11 +185,10 @@ def parse_flags(values, argv):
       ) from None
     if 'config' in values:
       config = values['config'].value or schema.make_config()
-      known += [f'config.{key}' for key in _usable_keys(config)]
-    hint = suggest(name, known, '--')
-    raise InputError(
-        f'--{name} is not a flag{hint}; --help lists them'
-    ) from None
+      keys = _usable_keys(dict(schema.leaves(config)))
+      known += [f'config.{key}' for key in keys]
+    hint = suggest(name, known, '--') + '; --help lists them'
+    raise InputError(f'--{name} is not a flag{hint}') from None
   except flags.Error as error:
     raise InputError(_flag_message(error)) from None
 
@@ -260,7 +259,8 @@ def define_config(values, argv, default=None, run=None):
 
 def _check_keys(config, path, argv):
   """Raises an InputError if argv sets a key that it cannot set."""
-  known, usable = dict(schema.leaves(config)), _usable_keys(config)
+  known = dict(schema.leaves(config))
+  usable = _usable_keys(known)
   for key in find_keys(argv):
     if known.get(key, '') is None:
       raise InputError(
@@ -273,18 +273,15 @@ def _check_keys(config, path, argv):
       hint = f': it is now config.{schema.RENAMED[key]}'
     if key.endswith('epochs'):
       hint += _steps_of_epoch(known, argv)
-    wrong = f'{path} has no key config.{key}'
-    if key in known:
-      wrong = f'config.{key}: the model of {path} has no selector'
-    raise InputError(wrong + hint)
+    what = 'selector for' if key in known else 'key'
+    raise InputError(f'{path} has no {what} config.{key}{hint}')
 
 
-def _usable_keys(config):
-  """Returns a config's keys in the order of the table of keys, a list.
+def _usable_keys(known):
+  """Returns the keys of a config in the order of the table of keys, a list.
 
   Those of `selector` are left out if the model has no selector.
   """
-  known = dict(schema.leaves(config))
   unusable = () if 'model.select' in known else 'selector.'
   keys = dict.fromkeys((*schema.table.KEYS, *known))
   return [x for x in keys if x in known and not x.startswith(unusable)]
@@ -294,10 +291,8 @@ def _steps_of_epoch(known, argv):
   """Returns '; an epoch is ... steps', counting the rows of one JSONL file."""
   given = lambda key: str(find_value(argv, f'config.{key}') or known.get(key))
   path, size = given('data.train_files'), given('train.batch_size')
-  if (
-      not (path.endswith('.jsonl') and os.path.isfile(path))
-      or not size.strip('0').isdecimal()
-  ):
+  is_jsonl = path.endswith('.jsonl') and os.path.isfile(path)
+  if not is_jsonl or not size.strip('0').isdecimal():
     return '; an epoch is rows / train.batch_size steps'
   with open(path, 'rb') as file:
     rows = sum(1 for _ in file)

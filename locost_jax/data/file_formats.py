@@ -150,10 +150,9 @@ def _read_parquet(path, fields, text_unit=None):
       fault, schema = 'cannot be read', file.schema_arrow
       _check_columns(path, schema.names, fields, '', fields)
       _check_strings(path, schema, fields, pyarrow)
-      names = [*fields, *(n for n in _OPTIONAL if n in schema.names)]
-      batches = file.iter_batches(
-          _PARQUET_ROWS, columns=list(dict.fromkeys(names))
-      )
+      names = dict.fromkeys(fields) | dict.fromkeys(_OPTIONAL)
+      names = [name for name in names if name in schema.names]
+      batches = file.iter_batches(_PARQUET_ROWS, columns=names)
       rows = ((batch, i) for batch in batches for i in range(batch.num_rows))
       makers = (
           functools.partial(_parquet_row, f'{path}: row {n}', *row, fields)

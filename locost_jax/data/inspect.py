@@ -1,9 +1,8 @@
 """Reports the contents of a corpus before training on it.
 
   python -m locost_jax.data.inspect --task=python_docs_summary
-  python -m locost_jax.data.inspect --config=configs/finetune.py \\
-      --config.data.train_files='data/*.jsonl'
-  python -m locost_jax.data.inspect train.jsonl
+  python -m locost_jax.data.inspect data/*.jsonl
+  python -m locost_jax.data.inspect --config=configs/finetune.py train.jsonl
 
 For every split it reports the number of documents, the tokens of inputs and
 targets (mean, median, 90th percentile, longest), the share that

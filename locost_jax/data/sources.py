@@ -104,8 +104,7 @@ def read_jsonl(files, fields=()):
 def good_rows(path, makers):
   """Yields the rows of a file that functions make, until one fails.
 
-  The InputError is its, with the numbers of others that fail; path: how their
-  errors begin.
+  Errors begin with the path; that of this row has the numbers of others, too.
   """
   bad, makers = [], iter(makers)
   while len(bad) < _MOST_BAD:
@@ -124,11 +123,9 @@ def good_rows(path, makers):
         line.removeprefix(path).lstrip(': ').partition(': ') for line in bad
     )
     shown = [n if first.startswith(x) else f'{n} ({x})' for n, _, x in others]
-    count = (
-        f'{"at least " * (len(bad) == _MOST_BAD)}{len(others)} more bad rows'
-    )
-    end = f'; {count}: {", ".join(shown[:3])}{", ..." * (len(shown) > 3)}'
-    raise InputError(bad[0] + end * bool(others))
+    least = 'at least ' * (len(bad) == _MOST_BAD)
+    more = f'; {least}{len(others)} more bad rows: {", ".join(shown[:3])}'
+    raise InputError(bad[0] + (more + ', ...' * (len(bad) > 4)) * bool(others))
 
 
 def read_lines(path, max_bytes=None):

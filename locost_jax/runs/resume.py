@@ -146,9 +146,6 @@ def check_same_model(setup, stored):
       stored, setup.config, keys=r'model\..*', free=_TRAINING_ONLY
   )
   if differences:
-    # With another architecture all keys differ; the name explains it best.
-    if name := differences.get('model.name'):
-      differences = {'model.name': name}
     raise InputError(
         f'{setup.directory} was trained with another model: '
         f'{_describe(differences)}, or leave out --config'
@@ -215,10 +212,14 @@ def _fill(config, defaults):
 def _describe(differences):
   """Formats what differs, and the flags that set the old values."""
   shown, same = [], []
-  for key, (old, new) in sorted(differences.items()):
+  # With another architecture all keys differ; the name explains it best.
+  name = {'model.name'} & differences.keys()
+  for key in sorted(name or differences):
+    old, new = differences[key]
     shown.append(f'config.{key} was {_show(old)}, now {_show(new)}')
-    same.append(shlex.quote(f'--config.{key}={_with_tuples(old)}'))
-  return f'{"; ".join(shown)}: give {" ".join(same)}'
+    if not name and old is not None:
+      same.append(shlex.quote(f'--config.{key}={_with_tuples(old)}'))
+  return f'{"; ".join(shown)}: give {" ".join(same) or "its config"}'
 
 
 def _show(value):

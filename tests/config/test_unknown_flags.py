@@ -49,7 +49,7 @@ RATE = 'did you mean config.optim.learning_rate?'
         (
             main,
             f'{CONFIG} --config.selector.learning_rate=1',
-            f'finetune.py has no selector; {RATE}',
+            f'no selector for config.selector.learning_rate; {RATE}',
         ),
         (
             main,
