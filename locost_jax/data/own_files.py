@@ -15,6 +15,7 @@ from locost_jax.data import corpus_rows
 from locost_jax.data import file_formats
 from locost_jax.data import sources
 
+_KEYS = 'input_field', 'target_field', 'query_field'
 _FIRST = 100  # rows to examine for queries
 
 
@@ -48,10 +49,8 @@ def corpus(config, settings):
   if held_out:
     files['validation'] = files['train']
   fields = _fields(config, settings)
-  needed = dict.fromkeys(fields.values())  # -> the key that names it, if any
-  for key in 'input_field', 'target_field', 'query_field':
-    if data[key] in needed:
-      needed[data[key]] = key
+  keys = {data[key]: key for key in _KEYS}
+  needed = {field: keys.get(field) for field in fields.values()}
 
   def rows_of(file):
     """Yields (document, row) of all rows of a file."""
