@@ -1,7 +1,7 @@
 """Converts weights: a Hugging Face directory <-> a run's directory.
 
   python -m locost_jax.convert --source=runs/finetune --target=exported
-  python -m locost_jax.convert --source=exported --target=runs/imported
+  python -m locost_jax.convert exported runs/imported
 
 A run (of a WORKDIR, its best checkpoint, or else the latest) becomes a Hugging
 Face directory: config.json, generation_config.json, model.safetensors and the
@@ -68,7 +68,7 @@ def define_flags(values, argv):
 
 def main(values, arguments):
   """Runs the command."""
-  commands.expect_flags_only(arguments)
+  commands.take_words(values, arguments, 'source', 'target')
   for flag in ('source', 'target'):
     if not values[flag].value:
       raise InputError(f'--{flag}=DIR is missing')

@@ -8,6 +8,10 @@ import re
 # Error codes of a write without room: disk full, quota, file size limit.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
+# Last parts of names in other libraries -> in this one.
+_ALIASES = dict(
+    lr='learning_rate', epochs='steps', length='max_length', model='checkpoint'
+)
 # C0 and C1 controls, line separators, direction marks, unpaired surrogates.
 _UNSEEN = re.compile(
     '[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069'
@@ -63,17 +67,19 @@ def disk_error(error):
 
 
 def suggest(name, known, prefix=''):
-  """Returns '; did you mean PREFIXname?' for the nearest known name, or ''.
+  """Returns '; did you mean PREFIXname?' for the nearest known names, or ''.
 
-  Prefers a dotted name with the same last part, then a similarly spelt name,
-  then a name with a similarly spelt last part.
+  Prefers up to three names with the same last part, then a similarly spelt
+  name, then a name with a similarly spelt last part.
   """
-  last = name.rsplit('.', 1)[-1]
-  last_parts = {key.rsplit('.', 1)[-1]: key for key in known}
+  last = name.rpartition('.')[2]
+  parts = {}
+  for key in known:
+    parts.setdefault(key.rpartition('.')[2], []).append(key)
   near = difflib.get_close_matches(name, known, 1, 0.75)
-  if last in last_parts:
-    near = [last_parts[last]]
   if not near:
-    parts = difflib.get_close_matches(last, last_parts, 1, 0.75)
-    near = [last_parts[part] for part in parts]
-  return f'; did you mean {prefix}{near[0]}?' if near else ''
+    near = difflib.get_close_matches(last, parts, 1, 0.75)
+    near = [parts[part][0] for part in near]
+  near = parts.get(_ALIASES.get(last, last), near)
+  names = ' or '.join(f'{prefix}{key}' for key in near[:3])
+  return f'; did you mean {names}?' if near else ''

@@ -41,7 +41,6 @@ from ml_collections import config_flags
 
 from locost_jax.config import commands
 from locost_jax.config import config_files
-from locost_jax.config import schema
 from locost_jax.devices import collective
 from locost_jax.devices import compiling
 from locost_jax.devices import connect
@@ -60,9 +59,7 @@ _EVALUATE = re.compile('--?evaluate(=(true|t|yes|y|1))?', re.IGNORECASE)
 
 def define_flags(values, argv):
   """Defines this command's flags; argv names the config whose keys count."""
-  commands.define_config(
-      values, argv, renamed=schema.RENAMED, run=find_run(argv)
-  )
+  commands.define_config(values, argv, run=find_run(argv))
   flags.DEFINE_string(
       'workdir',
       None,

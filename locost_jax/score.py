@@ -1,8 +1,7 @@
 """Scores predictions with the ROUGE of a paper or package, and other metrics.
 
-  python -m locost_jax.score --predictions=FILE.jsonl --protocol=locost
-  python -m locost_jax.score --predictions=A.jsonl --compare=B.jsonl
-  python -m locost_jax.score --predictions=runs/a --compare=runs/b
+  python -m locost_jax.score FILE.jsonl --protocol=locost
+  python -m locost_jax.score runs/a runs/b
   python -m locost_jax.score --predictions=FILE.jsonl \\
       --metrics=rouge,bertscore --model=DIR
 
@@ -81,7 +80,7 @@ def define_flags(values, argv, metrics=metric_table.OF_SCORE):
 
 def main(values, arguments):
   """Runs the command."""
-  commands.expect_flags_only(arguments)
+  commands.take_words(values, arguments, 'predictions', 'compare')
   if not values.predictions:
     raise InputError('--predictions=FILE is missing: expected predictions')
   protocol = protocols.find(values.protocol)

@@ -378,7 +378,10 @@ def _check(values, arguments):
     InputError: flags that no checkpoint or document can use.
   """
   if not values.checkpoint:
-    raise InputError('--checkpoint=DIR is missing: expected a model')
+    raise InputError(
+        '--checkpoint=DIR is missing: expected the WORKDIR of a run, a public '
+        'checkpoint (docs/models.md), or builtin:documentation, a small example'
+    )
   if sys.stdout is None and not values.output:
     raise InputError(
         'standard output is closed: expected --output=FILE for the summaries'
@@ -392,7 +395,7 @@ def _check(values, arguments):
     schema.check_path('FILE', path)
   for flag in ('output', 'report'):
     path = values[flag].value
-    folder = os.path.dirname(os.path.abspath(path or ''))
+    folder = os.path.dirname(path or '') or '.'
     if path and not os.path.isdir(folder):
       raise InputError(f'--{flag}={path}: no directory {folder}')
     if path and os.path.isdir(path):

@@ -63,9 +63,9 @@ def table(text):
 
 def check_values(config, expected, but=()):
   """Every key has the expected value, or that of default.py."""
-  defaults = dict(commands.config_items(default.get_config()))
-  for key, value in commands.config_items(config):
-    if not hasattr(value, 'items') and not key.startswith(but):
+  defaults = dict(schema.leaves(default.get_config()))
+  for key, value in schema.leaves(config):
+    if not key.startswith(but):
       assert value == expected.get(key, defaults[key]), key
 
 
@@ -73,11 +73,11 @@ def check_values(config, expected, but=()):
 def test_config_can_run(name):
   config = load(name)
   check_keys(config)
-  known = set(dict(commands.config_items(default.get_config())))
+  known = set(dict(schema.leaves(default.get_config())))
   model = schema.make_model(config.model.name)
   known |= {f'model.{key}' for key in model}
   # default.py has None for these two sections.
-  for key, _ in commands.config_items(config):
+  for key, _ in schema.leaves(config):
     assert key in known or key.startswith(('gsg.', 'span_corruption.'))
   doc = (ROOT / 'configs' / f'{name}.py').read_text()
   assert f'python -m locost_jax.main --config=configs/{name}.py' in doc
@@ -87,7 +87,7 @@ def test_config_can_run(name):
 def test_pretrain_c4_matches_the_paper():
   """Inputs 4096, targets 910, 1M steps of 256, AdamW .9 .999, clip 1, bf16."""
   config = load('pretrain_c4')
-  found = dict(commands.config_items(config))
+  found = dict(schema.leaves(config))
   expected = {
       'data.task': 'c4_gsg',
       'data.max_input_length': 4096,
@@ -186,8 +186,8 @@ def test_finetuning_matches_the_paper(name):
 
 
 def test_figure_5_is_the_book_recipe_at_other_lengths():
-  sweep = dict(commands.config_items(load('sweep_input_length')))
-  book = dict(commands.config_items(load('finetune_booksum_book')))
+  sweep = dict(schema.leaves(load('sweep_input_length')))
+  book = dict(schema.leaves(load('finetune_booksum_book')))
   differing = {
       key
       for key in book

@@ -9,6 +9,7 @@ commands can run in one process.
 """
 
 import contextlib
+import difflib
 import importlib.util
 import os
 from pathlib import Path
@@ -16,6 +17,7 @@ import re
 import select
 import signal
 import sys
+import traceback
 
 from absl import app
 from absl import flags
@@ -175,17 +177,18 @@ def parse_flags(values, argv):
     schema.check_flags({name: values[name].value for name in values}, command)
     return arguments
   except flags.UnrecognizedFlagError as error:
-    if error.flagname.startswith('config.') and 'config' in values:
+    name, known = error.flagname, list(values)
+    if name.startswith('config.') and 'config' in values:
       raise InputError(
-          f'--{error.flagname} is a key of a config: expected --config=FILE, '
+          f'--{name} is a key of a config: expected --config=FILE, '
           'such as configs/finetune.py'
       ) from None
-    hint = suggest(error.flagname, list(values), '--')
-    if not hint and 'config' in values and '.' in error.flagname:
-      hint = '; keys of a config are --config.KEY'
-    raise InputError(
-        f'--{error.flagname} is not a flag{hint}; --help lists them'
-    ) from None
+    if 'config' in values:
+      config = values['config'].value or schema.make_config()
+      keys = _usable_keys(dict(schema.leaves(config)))
+      known += [f'config.{key}' for key in keys]
+    hint = suggest(name, known, '--') + '; --help lists them'
+    raise InputError(f'--{name} is not a flag{hint}') from None
   except flags.Error as error:
     raise InputError(_flag_message(error)) from None
 
@@ -195,14 +198,8 @@ def _flag_message(error):
   message = str(error)
   for pattern, better in (
       (r'^flag (.*): invalid literal for int.*', r'\1: expected an integer'),
-      (
-          r'^flag (.*): could not convert string to float.*',
-          r'\1: expected a number',
-      ),
-      (
-          r"^ERROR:: Unable to open flagfile: \[Errno \d+\] (.*): '(.*)'",
-          r'--flagfile=\2: \1',
-      ),
+      (r'^flag (.*): could not convert .*', r'\1: expected a number'),
+      (r"^ERROR::.*: \[Errno \d+\] (.*): '(.*)'", r'--flagfile=\2: \1'),
   ):
     message = re.sub(pattern, better, message)
   return message
@@ -234,16 +231,15 @@ def _check_has_value(values, argv):
       )
 
 
-def define_config(values, argv, default=None, renamed=(), run=None):
+def define_config(values, argv, default=None, run=None):
   """Defines --config=FILE and its overrides --config.KEY=VALUE.
 
   Args:
     default: the FILE if none is given; None: no default.
-    renamed: {old key: new key}; the error for an old key names the new one.
     run: (config, its path) of an existing run, used instead of a FILE.
   """
   if run is not None:
-    _check_keys(*run, argv, renamed)
+    _check_keys(*run, argv)
     config_flags.DEFINE_config_dict(
         'config', run[0], flag_values=values, sys_argv=argv
     )
@@ -251,7 +247,7 @@ def define_config(values, argv, default=None, renamed=(), run=None):
   default = default and config_files.find(default)
   path = find_value(argv, 'config') or default
   if path is not None:
-    _check_keys(load_config(path), path, argv, renamed)
+    _check_keys(load_config(path), path, argv)
   config_flags.DEFINE_config_file(
       'config',
       default,
@@ -261,21 +257,46 @@ def define_config(values, argv, default=None, renamed=(), run=None):
   )
 
 
-def _check_keys(config, path, argv, renamed):
+def _check_keys(config, path, argv):
   """Raises an InputError if argv sets a key that it cannot set."""
-  known = dict(config_items(config))
+  known = dict(schema.leaves(config))
+  usable = _usable_keys(known)
   for key in find_keys(argv):
-    if key not in known:
-      hint = (
-          f': it is now config.{renamed[key]}'
-          if key in renamed
-          else suggest(key, known, 'config.')
-      )
-      raise InputError(f'{path} has no key config.{key}{hint}')
-    if known[key] is None:
+    if known.get(key, '') is None:
       raise InputError(
           f'config.{key} is None in {path}: it can only be set in a config file'
       )
+    if key in usable:
+      continue
+    hint = suggest(key, usable, 'config.')
+    if key in schema.RENAMED:
+      hint = f': it is now config.{schema.RENAMED[key]}'
+    if key.endswith('epochs'):
+      hint += _steps_of_epoch(known, argv)
+    what = 'selector for' if key in known else 'key'
+    raise InputError(f'{path} has no {what} config.{key}{hint}')
+
+
+def _usable_keys(known):
+  """Returns the keys of a config in the order of the table of keys, a list.
+
+  Those of `selector` are left out if the model has no selector.
+  """
+  unusable = () if 'model.select' in known else 'selector.'
+  keys = dict.fromkeys((*schema.table.KEYS, *known))
+  return [x for x in keys if x in known and not x.startswith(unusable)]
+
+
+def _steps_of_epoch(known, argv):
+  """Returns '; an epoch is ... steps', counting the rows of one JSONL file."""
+  given = lambda key: str(find_value(argv, f'config.{key}') or known.get(key))
+  path, size = given('data.train_files'), given('train.batch_size')
+  is_jsonl = path.endswith('.jsonl') and os.path.isfile(path)
+  if not is_jsonl or not size.strip('0').isdecimal():
+    return '; an epoch is rows / train.batch_size steps'
+  with open(path, 'rb') as file:
+    rows = sum(1 for _ in file)
+  return f'; an epoch is {rows / int(size):.0f} steps ({rows} rows / {size})'
 
 
 def find_keys(argv):
@@ -342,6 +363,15 @@ def expect_flags_only(arguments):
     )
 
 
+def take_words(values, arguments, *names):
+  """Gives the words of a command line to the flags that are not given."""
+  free = [name for name in names if not values[name].present]
+  expect_flags_only(arguments[len(free) :])
+  for name, word in zip(free, arguments):
+    schema.check_flags({name: word}, '')
+    values[name].value = word
+
+
 def get_config(values):
   """Returns the config and the keys that the command line set.
 
@@ -374,11 +404,12 @@ def load_config(path):
   """
   path, _, word = path.partition(':')
   if not os.path.isfile(path):
-    folder = os.path.dirname(path) or '.'
-    names = os.listdir(folder) if os.path.isdir(folder) else []
-    hint = suggest(
-        os.path.basename(path), [name for name in names if name.endswith('.py')]
-    )
+    ours, own = config_files.directory(), Path(path).parent
+    names = {p.stem: f'configs/{p.name}' for p in ours.glob('[!_]*.py')}
+    names |= {p.stem: str(p) for p in own.glob('[!_]*.py')}
+    near = difflib.get_close_matches(Path(path).stem, names, 3, 0.6)
+    near = ' or '.join(names[name] for name in near)
+    hint = f'; did you mean {near}?' if near else ''
     raise InputError(f'--config={path}: no such file{hint}')
   config_files.make_importable()
   try:
@@ -401,23 +432,12 @@ def load_config(path):
 
 def _where(error, path):
   """Returns 'line 12: ', the last line of `path` in the traceback, or ''."""
-  line = getattr(error, 'lineno', None)
-  traceback = error.__traceback__
-  while traceback is not None:
-    if os.path.abspath(traceback.tb_frame.f_code.co_filename) == (
-        os.path.abspath(path)
-    ):
-      line = traceback.tb_lineno
-    traceback = traceback.tb_next
+  lines = [getattr(error, 'lineno', None)]
+  for frame in traceback.extract_tb(error.__traceback__):
+    if os.path.abspath(frame.filename) == os.path.abspath(path):
+      lines.append(frame.lineno)
+  line = lines[-1]
   return f'line {line}: ' if line else ''
-
-
-def config_items(config, prefix=''):
-  """Yields (dotted key, value) of a config, including its sections."""
-  for key, value in config.items():
-    yield prefix + key, value
-    if isinstance(value, ConfigDict):
-      yield from config_items(value, f'{prefix}{key}.')
 
 
 def define_optional_number(values, name, default, text):

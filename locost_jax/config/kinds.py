@@ -95,24 +95,18 @@ def path(*schemes):
   """
   others = ''.join(f' or {scheme}://' for scheme in schemes)
 
-  def wrong_scheme(x):
-    found = re.findall(r'([^\s,/]*)://', x)
-    return next((s for s in found if s not in schemes), None)
-
-  def expected(x):
+  def problem(x):
     if not isinstance(x, str):
       return 'expected a path'
-    if (scheme := wrong_scheme(x)) is not None:
-      end = f'cannot be used here: expected a local path{others}'
-      return f'{scheme}:// {end}'
-    return 'expected a path without a null character'
+    if '*' in schemes:
+      return None
+    for scheme in re.findall(r'([^\s,/]*)://', x):
+      if scheme not in schemes:
+        end = f'cannot be used here: expected a local path{others}'
+        return f'{scheme}:// {end}'
+    return 'expected a path without a null character' if '\0' in x else None
 
-  def fits(x):
-    if not isinstance(x, str) or '*' in schemes:
-      return isinstance(x, str)
-    return wrong_scheme(x) is None and '\0' not in x
-
-  return Kind(expected, fits)
+  return Kind(problem, lambda x: problem(x) is None)
 
 
 def lengths(most):

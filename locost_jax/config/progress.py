@@ -55,11 +55,10 @@ class Line:
     width = shutil.get_terminal_size().columns - 1
     room = width - len('  '.join(parts)) - 2
     if fraction is not None and room >= 12:
-      parts = [
-          *parts[:at],
-          bar(fraction, min(room, 32), *self._marks),
-          *parts[at:],
-      ]
+      length, (done, left) = min(room, 32), self._marks
+      full = int(min(max(fraction, 0), 1) * length)
+      bar = done * full + left * (length - full)
+      parts = [*parts[:at], bar, *parts[at:]]
     # \x1b[K: clear to the end of the line.
     self._stream.write('\r' + '  '.join(parts)[:width] + '\x1b[K')
     self._stream.flush()
@@ -130,12 +129,6 @@ class Progress:
       left = (total - done) * (now - start) / (done - done_before)
       parts.append(f'{duration(left)} left')
     self._line.show(parts, done / max(total, 1), len(front))
-
-
-def bar(fraction, width, done, left):
-  """Returns a bar of `width` characters: `done` for the fraction, then `left`."""
-  full = int(min(max(fraction, 0), 1) * width)
-  return done * full + left * (width - full)
 
 
 def duration(seconds):

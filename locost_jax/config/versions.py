@@ -1,5 +1,6 @@
 """The version of this package, and those of installed ones."""
 
+import contextlib
 import importlib.metadata
 
 __version__ = '0.1.0'
@@ -13,8 +14,6 @@ def installed(names):
   """
   found = {}
   for name in names:
-    try:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
       found[name] = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-      pass
   return found

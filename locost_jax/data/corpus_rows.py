@@ -7,6 +7,7 @@ SCROLLS. With `config.data.pages` documents are cut into pages or chunks
 query.
 """
 
+import functools
 import json
 import os
 from typing import Callable, NamedTuple
@@ -71,10 +72,13 @@ def make_rows(config, settings, file, rows):
     file: its path, for errors and for the ids of rows without id.
   """
   name = os.path.basename(file)
-  for number, row in enumerate(rows):
-    where = f'{name}: row {number + 1}'
+
+  def make(number, row):
     row = {'id': f'{name}:{number}', **row}
-    yield row, make_row(config, settings, where, row)
+    return row, make_row(config, settings, f'{name}: row {number + 1}', row)
+
+  makers = (functools.partial(make, *pair) for pair in enumerate(rows))
+  yield from sources.good_rows(name, makers)
 
 
 def make_row(config, settings, where, row):

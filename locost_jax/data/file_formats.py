@@ -8,6 +8,7 @@ extension is read as JSONL.
 
 import csv
 import functools
+import itertools
 import json
 import os
 import re
@@ -36,31 +37,28 @@ def _read_delimited(delimiter, path, fields, text_unit=None):
   row are JSON in their cells. An optional cell that is empty counts as missing.
   """
   del text_unit
-  header = None
-  for number, (where, cells) in enumerate(_cells(path, delimiter)):
-    if header is None:
-      header = cells
-      hint = f'; expected {delimiter!r} between fields'
-      _check_columns(
-          where,
-          header,
-          (*fields, *_OPTIONAL),
-          hint * (len(header) == 1),
-          fields,
-      )
-      continue
+  found = _cells(path, delimiter)
+  for where, header in itertools.islice(found, 1):
+    hint = f'; expected {delimiter!r} between fields'
+    hint *= len(header) == 1
+    _check_columns(where, header, (*fields, *_OPTIONAL), hint, fields)
+
+  def make(number, where, cells):
     if len(cells) != len(header):
       raise InputError(
           f'{where}: {len(cells)} field{"s" * (len(cells) > 1)}, expected '
           f'{len(header)} as in the header'
       )
-    yield {
+    return {
         name: _parse(cell, path, (number, name))
         if name in _LISTS and name not in fields
         else cell
         for name, cell in zip(header, cells)
         if cell.strip() or name in fields or name not in _OPTIONAL
     }
+
+  makers = (functools.partial(make, n, *row) for n, row in enumerate(found, 1))
+  yield from sources.good_rows(path, makers)
   sources.report_replaced(path)
 
 
@@ -109,7 +107,8 @@ def _check_columns(where, columns, fields, hint, needed):
       shown = [repr(column[:_CHARACTERS]) for column in columns[:_SHOWN]]
       raise InputError(
           f'{where}: no field {name!r}; the header has '
-          f'{", ".join(shown) or "none"}{", ..." * (len(columns) > _SHOWN)}{hint}'
+          f'{", ".join(shown) or "none"}{", ..." * (len(columns) > _SHOWN)}'
+          f'{hint or sources.name_fields(dict.fromkeys(columns), needed)}'
       )
   for name in fields:
     if columns.count(name) > 1:
@@ -142,7 +141,7 @@ def _read_parquet(path, fields, text_unit=None):
         f'{path}: parquet compresses its own columns: expected a file that is '
         'not compressed by gzip'
     )
-  number, fault = 0, 'not a parquet file'
+  fault = 'not a parquet file'
   try:
     # Read page by page; by default pyarrow buffers the whole file.
     with parquet.ParquetFile(
@@ -151,13 +150,15 @@ def _read_parquet(path, fields, text_unit=None):
       fault, schema = 'cannot be read', file.schema_arrow
       _check_columns(path, schema.names, fields, '', fields)
       _check_strings(path, schema, fields, pyarrow)
-      names = [*fields, *(n for n in _OPTIONAL if n in schema.names)]
-      for batch in file.iter_batches(
-          _PARQUET_ROWS, columns=list(dict.fromkeys(names))
-      ):
-        for i in range(batch.num_rows):
-          number += 1
-          yield _parquet_row(f'{path}: row {number}', batch, i, fields)
+      names = dict.fromkeys(fields) | dict.fromkeys(_OPTIONAL)
+      names = [name for name in names if name in schema.names]
+      batches = file.iter_batches(_PARQUET_ROWS, columns=names)
+      rows = ((batch, i) for batch in batches for i in range(batch.num_rows))
+      makers = (
+          functools.partial(_parquet_row, f'{path}: row {n}', *row, fields)
+          for n, row in enumerate(rows, 1)
+      )
+      yield from sources.good_rows(path, makers)
   except (pyarrow.ArrowException, OSError) as error:
     reason = ' '.join(str(error).split())[:200]
     raise InputError(f'{path}: {fault}: {reason}') from None

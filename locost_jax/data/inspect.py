@@ -1,8 +1,8 @@
 """Reports the contents of a corpus before training on it.
 
   python -m locost_jax.data.inspect --task=python_docs_summary
-  python -m locost_jax.data.inspect --config=configs/finetune.py \\
-      --config.data.train_files='data/*.jsonl'
+  python -m locost_jax.data.inspect data/*.jsonl
+  python -m locost_jax.data.inspect --config=configs/finetune.py train.jsonl
 
 For every split it reports the number of documents, the tokens of inputs and
 targets (mean, median, 90th percentile, longest), the share that
@@ -55,9 +55,12 @@ def define_flags(values, argv):
 
 def main(values, arguments):
   """Runs the command."""
-  commands.expect_flags_only(arguments)
   files.check_directory('--output', values.output)
-  config, _ = commands.get_config(values)
+  config, given = commands.get_config(values)
+  if arguments:
+    if 'data.train_files' in given:
+      commands.expect_flags_only(arguments)
+    config.data.train_files = ','.join(arguments)
   tasks.check(config)
   vocabulary = tasks.find_vocabulary(config)
   for task, member in tasks.members(config).items():

@@ -15,6 +15,7 @@ from locost_jax.data import corpus_rows
 from locost_jax.data import file_formats
 from locost_jax.data import sources
 
+_KEYS = 'input_field', 'target_field', 'query_field'
 _FIRST = 100  # rows to examine for queries
 
 
@@ -48,14 +49,14 @@ def corpus(config, settings):
   if held_out:
     files['validation'] = files['train']
   fields = _fields(config, settings)
+  keys = {data[key]: key for key in _KEYS}
+  needed = {field: keys.get(field) for field in fields.values()}
 
   def rows_of(file):
     """Yields (document, row) of all rows of a file."""
     rows = (
         _rename(row, fields, data.references_field)
-        for row in file_formats.read_rows(
-            file, tuple(fields.values()), data.text_unit
-        )
+        for row in file_formats.read_rows(file, needed, data.text_unit)
     )
     for row, made in corpus_rows.make_rows(config, settings, file, rows):
       yield row[next(iter(fields))], made

@@ -28,6 +28,7 @@ from locost_jax.errors import InputError
 # than the longest novel.
 LONGEST = 1 << 26
 
+_MOST_BAD = 100  # rows of a file; the rest is not read
 _LONE = re.compile('[\ud800-\udfff]')
 _ESCAPED = re.compile(r'\\u[dD][89a-fA-F]')
 _replaced = collections.defaultdict(dict)  # path -> {line: lone surrogates}
@@ -81,7 +82,8 @@ def read_jsonl(files, fields=()):
   """Reads the rows of JSONL files.
 
   Args:
-    fields: names of the fields every row must have, as strings.
+    fields: names of the fields every row must have, as strings; or {name: key
+      of the config that chooses it}, for errors.
 
   Yields:
     One dict per row, in order. Empty lines are skipped; a byte order mark and
@@ -92,8 +94,38 @@ def read_jsonl(files, fields=()):
       or lacks a field (with file and line number).
   """
   for path in files:
-    for number, line in read_lines(path):
-      yield parse_row(path, number, line, fields)
+    parse = lambda number, line: parse_row(
+        path, number, line, fields if number == 1 else (*fields,)
+    )
+    lines = read_lines(path)
+    yield from good_rows(path, (functools.partial(parse, *x) for x in lines))
+
+
+def good_rows(path, makers):
+  """Yields the rows of a file that functions make, until one fails.
+
+  Errors begin with the path; that of this row has the numbers of others, too.
+  """
+  bad, makers = [], iter(makers)
+  while len(bad) < _MOST_BAD:
+    try:
+      row = next(makers)()
+    except StopIteration:
+      break
+    except InputError as error:
+      bad.append(str(error))
+      continue
+    if not bad:
+      yield row
+  if bad:
+    # Number and text, which is the same for most.
+    (_, _, first), *others = (
+        line.removeprefix(path).lstrip(': ').partition(': ') for line in bad
+    )
+    shown = [n if first.startswith(x) else f'{n} ({x})' for n, _, x in others]
+    least = 'at least ' * (len(bad) == _MOST_BAD)
+    more = f'; {least}{len(others)} more bad rows: {", ".join(shown[:3])}'
+    raise InputError(bad[0] + (more + ', ...' * (len(bad) > 4)) * bool(others))
 
 
 def read_lines(path, max_bytes=None):
@@ -214,13 +246,26 @@ def check_texts(where, row, fields):
     if field not in row:
       raise InputError(
           f'{where}: no field {field!r}; the row has '
-          f'{", ".join(map(repr, row)) or "none"}'
+          f'{", ".join(map(repr, row)) or "none"}{name_fields(row, fields)}'
       )
     if not isinstance(row[field], str):
       raise InputError(
           f'{where}: field {field!r} must be a string, got '
           f'{type(row[field]).__name__}'
       )
+
+
+def name_fields(row, fields):
+  """Returns '; try --config.data.input_field=article': the longest texts."""
+  if not isinstance(fields, dict):
+    return ''
+  others = [key for key in row if key not in (*fields, 'id', 'query')]
+  texts = [key for key in others if isinstance(row[key], str)]
+  texts.sort(key=lambda key: -len(row[key]))
+  missing = [key for name, key in fields.items() if key and name not in row]
+  names = [*texts, *['FIELD'] * len(missing)]
+  tried = (f' --config.data.{key}={name}' for key, name in zip(missing, names))
+  return f'; try{"".join(tried)}' * bool(missing)
 
 
 def check_parts(where, row):

@@ -98,6 +98,8 @@ def decode(data, where, encoding='utf-8'):
     if data.startswith(mark):
       data, encoding = data[len(mark) :], name
       break
+  if data.startswith(b'\xd0\xcf\x11\xe0'):
+    raise InputError(f'{where}: old Word format: save it as .docx')
   if b'\0' in data and not encoding.startswith(('utf-16', 'utf-32')):
     kind = 'binary data'
     if data.startswith(b'%PDF'):
@@ -114,17 +116,12 @@ def decode(data, where, encoding='utf-8'):
         else data.decode(encoding)
     )
   except UnicodeDecodeError as error:
-    name = 'UTF-8' if encoding == 'utf-8' else encoding
+    name, hint = encoding.upper(), '; iconv -f CP1252 -t UTF-8 converts it'
     raise NotDecoded(
         f'{where}: not {name} (byte {error.start} is '
-        f'0x{data[error.start]:02x})'
+        f'0x{data[error.start]:02x}){hint * (name == "UTF-8")}'
     ) from None
   return text.replace('\r\n', '\n').replace('\r', '\n')
-
-
-def html_text(data, where, undeclared='cp1252'):
-  """Returns the text of an HTML or XHTML page; arguments as `html_headings`."""
-  return html_headings(data, where, undeclared)[0]
 
 
 def html_headings(data, where, undeclared='cp1252'):

@@ -7,11 +7,13 @@ the config of the run.
 """
 
 import re
+import shlex
 
 from ml_collections import ConfigDict
 
 from locost_jax import files
 from locost_jax import models
+from locost_jax.config import schema
 from locost_jax.data import corpus
 from locost_jax.data import span_corruption
 from locost_jax.errors import InputError
@@ -61,13 +63,9 @@ def check_unchanged(setups, workdir):
     if i or now == hub.PREFIX + str(before):
       differences.pop('train.init_from', None)
     if differences:
-      shown = [
-          f'config.{key} was {_show(old)}, now {_show(new)}'
-          for key, (old, new) in sorted(differences.items())
-      ]
       raise InputError(
           f'{setup.directory} was started with another config: '
-          f'{"; ".join(shown)}. Use another --workdir, or the same values'
+          f'{_describe(differences)}, or use another --workdir'
       )
     check_steps(setup, stored)
     for before in setups[:i]:
@@ -148,12 +146,9 @@ def check_same_model(setup, stored):
       stored, setup.config, keys=r'model\..*', free=_TRAINING_ONLY
   )
   if differences:
-    # With another architecture all keys differ; the name explains it best.
-    key = 'model.name' if 'model.name' in differences else min(differences)
-    old, new = differences[key]
     raise InputError(
-        f'config.{key}={new!r}, but {setup.directory} was trained with '
-        f'{old!r}: expected the same model'
+        f'{setup.directory} was trained with another model: '
+        f'{_describe(differences)}, or leave out --config'
     )
 
 
@@ -164,7 +159,7 @@ def list_differences(stored, config, keys='.*', free=_FREE):
   """
   defaults = default_values(config.model.name)
   old, new = (
-      phases_lib.flatten(_fill(tree, defaults))
+      dict(schema.leaves(_fill(tree, defaults)))
       for tree in (stored, phases_lib.to_dict(config))
   )
   if not new.get('model.vocab_size'):
@@ -212,6 +207,19 @@ def _fill(config, defaults):
     else:
       filled.setdefault(key, value)
   return filled
+
+
+def _describe(differences):
+  """Formats what differs, and the flags that set the old values."""
+  shown, same = [], []
+  # With another architecture all keys differ; the name explains it best.
+  name = {'model.name'} & differences.keys()
+  for key in sorted(name or differences):
+    old, new = differences[key]
+    shown.append(f'config.{key} was {_show(old)}, now {_show(new)}')
+    if not name and old is not None:
+      same.append(shlex.quote(f'--config.{key}={_with_tuples(old)}'))
+  return f'{"; ".join(shown)}: give {" ".join(same) or "its config"}'
 
 
 def _show(value):

@@ -105,7 +105,7 @@ def _set(config, key, value, where):
   for section in sections:
     node = node.get(section) if isinstance(node, ConfigDict) else None
   if not isinstance(node, ConfigDict) or last not in node:
-    hint = suggest(key, list(flatten(to_dict(config))))
+    hint = suggest(key, list(dict(schema.leaves(config))))
     raise InputError(f'{where}there is no key config.{key}{hint}')
   try:
     node[last] = value
@@ -170,17 +170,6 @@ def write_config(directory, config, shares=()):
   files.write(
       Path(directory) / CONFIG_FILE, json.dumps(stored, indent=2) + '\n'
   )
-
-
-def flatten(tree, prefix=''):
-  """Nested dicts -> {'train.steps': 100, ...}."""
-  flat = {}
-  for key, value in tree.items():
-    if isinstance(value, dict):
-      flat.update(flatten(value, f'{prefix}{key}.'))
-    else:
-      flat[prefix + key] = value
-  return flat
 
 
 def save_queries(directory, asked):

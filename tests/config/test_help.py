@@ -9,7 +9,6 @@ import pytest
 from configs import default
 from locost_jax import __main__ as command_list
 from locost_jax import main
-from locost_jax.config import commands
 from locost_jax.config import help_pages
 from locost_jax.config import keys
 from locost_jax.config import schema
@@ -77,12 +76,11 @@ def test_every_key_has_its_default_and_a_meaning(run_command):
   assert (status, err) == (0, '')
   assert max(map(len, out.splitlines())) <= 80
   config = default.get_config()
-  for key, value in commands.config_items(config):
-    if not hasattr(value, 'items'):
-      (entry,) = re.findall(
-          rf'^  --config\.{re.escape(key)}=(.*)\n((?:      .*\n?)*)', out, re.M
-      )
-      assert entry[0] == repr(value) and entry[1].strip(), key
+  for key, value in schema.leaves(config):
+    (entry,) = re.findall(
+        rf'^  --config\.{re.escape(key)}=(.*)\n((?:      .*\n?)*)', out, re.M
+    )
+    assert entry[0] == repr(value) and entry[1].strip(), key
   assert '      AdamW: decay of the mean gradient (0 <= x < 1)\n' in out
   assert out.index('--config.train.steps=1000') > out.index('config.data.seed')
 

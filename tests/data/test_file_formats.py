@@ -332,6 +332,47 @@ def test_errors_are_one_line(tmp_path, name):
   )
 
 
+LINES = b'{"document": "a", "summary": "b"}\n'
+OTHER = (
+    b'{"id": "a", "article": "a b c", "highlights": "a", "query": "abcdefg"}\n'
+)
+TRY = '; try --config.data.input_field=%s --config.data.target_field=%s'
+BAD_ROWS = {
+    'a.jsonl': (
+        LINES + b'{\n[]\n{}\n{}\n{\n',
+        ':2: not JSON: [^;]*; 4 more bad rows: 3 .expected a JSON object, got '
+        "list., 4 .no field 'document'; the row has none., 5 .no .*, ...$",
+    ),
+    'b.jsonl': (
+        LINES + b'{"document": "a", "summary": "b", "references": "c"}\n' * 3,
+        ": row 2: field 'references' must .*; 2 more bad rows: row 3, row 4$",
+    ),
+    'c.jsonl': (
+        OTHER * 300,
+        f':1: no field .*{TRY % ("article", "highlights")}; at least 99 more bad '
+        'rows: 2, 3, 4, ...$',
+    ),
+    'a.csv': (
+        FINE + b'a\nb\n"c\n',
+        ':3: 1 .*; 2 more bad rows: 4, 5 .a quote ',
+    ),
+    'b.csv': (b'article,b\n', f":1: no .*'b'{TRY % ('FIELD', 'FIELD')}$"),
+    'a.parquet': (
+        lambda: two('a', None, 'b', None),
+        ": row 2: field 'document' must .*; 1 more bad rows: row 4$",
+    ),
+}
+
+
+@pytest.mark.parametrize('name', BAD_ROWS)
+def test_all_bad_rows_are_reported(tmp_path, name):
+  data, message = BAD_ROWS[name]
+  file = write(tmp_path / name, data() if callable(data) else data)
+  with pytest.raises(InputError, match=f'{name}{message}') as error:
+    read_all(make_config(file, validation_files=file), 'train')
+  assert '\n' not in str(error.value)
+
+
 BAD_TEXTS = {
     'a.txt': (b'a\nb\xff\n', r':2: not UTF-8 \(byte 1\)'),
     'b.txt': (b'a\n\nb\0\n', ':3: a NUL byte'),

@@ -254,7 +254,6 @@ def test_bad_rows_give_one_line(tmp_path, data, expected):
             '--protocol=google2: no such protocol; did you mean google? '
             'expected one of locost, google, pagesum',
         ),
-        ('setup.cfg', "'setup.cfg': expected flags only"),
     ],
 )
 def test_bad_command_lines_give_one_line(run_command, words, expected):

@@ -369,11 +369,15 @@ def test_continues_only_under_the_same_config(tmp_path):
     config[section][last] = value
   resume.check_unchanged(setups, tmp_path)
   config.train.batch_size = 64
-  config.data.seed = 5
+  config.data.seed, config.data.input_buckets = 5, (64,)
   with pytest.raises(phases_lib.InputError) as error:
     resume.check_unchanged(setups, tmp_path)
   assert 'config.train.batch_size was 2, now 64' in str(error.value)
   assert 'config.data.seed was 0, now 5' in str(error.value)
+  assert str(error.value).endswith(
+      ": give '--config.data.input_buckets=()' --config.data.seed=0 "
+      '--config.train.batch_size=2, or use another --workdir'
+  )
 
 
 @pytest.mark.slow

@@ -68,8 +68,10 @@ def test_evaluate_takes_the_settings_of_the_run(call):
             'run/config.json has no key config.decode.beams',
         ),
         (
-            '--workdir=run --evaluate --config.model.d_ff=32',
-            'run was trained with 16: expected the same model',
+            '--workdir=run --evaluate --config.model.d_ff=32 '
+            '--config.model.num_heads=1',
+            'config.model.d_ff was 16, now 32; config.model.num_heads was 2, '
+            'now 1: give --config.model.d_ff=16 --config.model.num_heads=2, or',
         ),
         (
             '--workdir=other --evaluate',

@@ -100,7 +100,7 @@ def test_reading_order_of_a_page():
       </ul><pre>a  b\n   c</pre><table><tr><td>1<td>2<tr><td>3</table>
       <![CDATA[raw]]>end<template>no</template><script src="x"/>
       <svg><text>no</text></svg></body>"""
-  assert markup.html_text(page.encode(), 'x') == (
+  assert markup.html_headings(page.encode(), 'x')[0] == (
       'The great thing\n\nA&B é\nnext\n\nUnclosed\n\none\ntwo\n\na  b\n   c\n\n'
       '1 2\n3\n\nrawend'
   )
@@ -119,7 +119,7 @@ def test_reading_order_of_a_page():
 def test_declared_encodings(declared, encoding):
   text = '日本' if encoding == 'shift_jis' else '“naïve”'
   data = make_page([text], declared).encode(encoding)
-  assert markup.html_text(data, 'x') == text
+  assert markup.html_headings(data, 'x')[0] == text
 
 
 def test_a_directory_is_read_sorted_and_recursively(tmp_path):
@@ -207,7 +207,8 @@ def test_bad_rows_do_not_stop_the_others(tmp_path):
 BAD = {
     'empty.txt': (b' \n\n', 'an empty document'),
     'empty.html': (b'<p></p><script>x</script>', 'an empty document'),
-    'latin.txt': (b'caf\xe9 au lait', 'not UTF-8 (byte 3 is 0xe9)'),
+    'latin.txt': (b'caf\xe9 au', 'not UTF-8 (byte 3 is 0xe9); iconv '),
+    'old.doc': (b'\xd0\xcf\x11\xe0 \0', 'old Word format: save it as .docx'),
     'binary.txt': (b'ab\0c', 'is binary data, expected text (byte 2 is zero)'),
     'a.pdf': (b'%PDF-1.7\n\0', 'a broken PDF: '),
     'b.pdf.txt': (b'%PDF-1.7\n\0', 'is a PDF (its name must end in .pdf)'),

@@ -121,7 +121,7 @@ def test_the_fingerprint_depends_on_the_weights(run, tmp_path):
         ('a.txt --checkpoint=nowhere', 'nowhere: no such directory'),
         ('a.txt --checkpoint=.', 'config.json'),
         ('a.txt --checkpoint=small', 'vocabulary has 359 tokens, its mod'),
-        ('a.txt', '--checkpoint=DIR is missing'),
+        ('a.txt', 'or builtin:documentation, a small example'),
         ('--checkpoint=RUN', 'no FILE given'),
         ('a.txt --max_lenght=3', 'did you mean --max_length?'),
         # Flags are checked before the checkpoint is read, or else with it.
@@ -132,7 +132,8 @@ def test_the_fingerprint_depends_on_the_weights(run, tmp_path):
         ),
         ('a.txt --checkpoint=RUN --min_length=7', '--min_length=7 must lie'),
         ('a.txt --checkpoint=RUN --method=beam', '--num_beams=1 must be'),
-        ('a.txt --checkpoint=RUN --output=no/dir/x', 'no directory'),
+        ('a.txt --checkpoint=RUN --output=no/x', '=no/x: no directory no\n'),
+        ('a.txt --checkpoint=RUN --output=no/', '=no/: no directory no\n'),
         ('a.txt --checkpoint=RUN --output=nothing', 'is a directory'),
         # Documents are checked before the checkpoint.
         ('missing.txt --checkpoint=nowhere', 'missing.txt: no such file'),
