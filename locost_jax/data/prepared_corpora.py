@@ -14,6 +14,7 @@ import glob
 import json
 import os
 import re
+import sys
 from typing import NamedTuple
 
 from locost_jax.data import corpora
@@ -83,12 +84,8 @@ def _in_tfds(task, data):
   entry, shards = corpora.TABLE[task], find_tfds_shards(task, data)
 
   def read_rows(split, name):
-    from locost_jax.data import preprocessors  # TensorFlow
-
     (shard,) = (shard for shard in shards[split] if shard.name == name)
-    rows = preprocessors.read_tfds(
-        shard.tfds, split, data.tfds_dir, shard.number
-    )
+    rows = _read_tfds(shard, split, data.tfds_dir)
     return f'{split} {name}', map(entry.row, rows)
 
   def made_of(split):
@@ -191,6 +188,56 @@ def find_tfds(name, tfds_dir=''):
     )
   newest = max(prepared, key=lambda v: tuple(map(int, v.split('.'))))
   return str(root / newest)
+
+
+def load_tensorflow():
+  """Imports TensorFlow quietly and keeps it off the accelerators; returns it.
+
+  A line of its C++ code, "GPU will not be used", does not apply to JAX, and no
+  setting turns it off. Exceptions are still raised.
+  """
+  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # after loading
+  sys.stderr.flush()
+  kept = os.dup(2)
+  try:
+    with open(os.devnull, 'wb') as nothing:
+      os.dup2(nothing.fileno(), 2)
+    import tensorflow as tf
+  finally:
+    os.dup2(kept, 2)
+    os.close(kept)
+  try:
+    # TensorFlow would otherwise allocate the accelerators' memory.
+    tf.config.set_visible_devices([], 'GPU')
+    tf.config.set_visible_devices([], 'TPU')
+  except RuntimeError:
+    pass  # TensorFlow is already initialised in this process
+  return tf
+
+
+def _read_tfds(shard, split, tfds_dir):
+  """Yields the rows of a Shard that `find_tfds` has found; downloads nothing.
+
+  TFDS itself takes minutes to find that a corpus is not prepared.
+  """
+  load_tensorflow()
+  import tensorflow_datasets as tfds
+
+  if shard.number is not None:
+    split = f'{split}[{shard.number}shard:{shard.number + 1}shard]'
+  rows = tfds.load(
+      shard.tfds,
+      split=split,
+      download=False,
+      shuffle_files=False,
+      data_dir=os.path.expanduser(tfds_dir) or None,
+  )
+  for row in tfds.as_numpy(rows):
+    yield {
+        key: value.decode('utf-8', 'replace')
+        for key, value in row.items()
+        if isinstance(value, bytes)
+    }
 
 
 def tfds_shards(directory, split):

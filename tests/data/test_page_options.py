@@ -203,7 +203,7 @@ def test_documents_are_cut_before_paging(tmp_path):
   ]
   assert pages_of(open_records(config, tmp_path)['a']) == expected
   assert BYTES.decode(expected[1]) == 'Two is here. Thre'
-  shown, length, lost = inspect.read(
+  shown, length, lost = inspect.read_pages(
       json.dumps(dict(query='', document=text)), BYTES, config.data
   )
   assert shown == 'One is here.\nTwo is here. Thre'
@@ -241,12 +241,15 @@ def test_pages_that_are_dropped_are_counted(form, processes, tmp_path, capfd):
 def test_inspect_counts_texts_without_a_page(tmp_path):
   config = make_config(tmp_path, [row_of(5)], pages='document')
   row = json.dumps(dict(query='', documents=row_of(5)['documents']))
-  shown, length, lost = inspect.read(row, BYTES, config.data)
+  shown, length, lost = inspect.read_pages(row, BYTES, config.data)
   assert shown == '\n'.join(f'Part {i} of 5.' for i in range(3))
   assert (length, lost) == (5 * 12 + 1, 2 * 12)
   config.data.update(query_in='first', page_length=13)
   row = json.dumps(dict(query='qq', documents=row_of(5)['documents']))
-  assert inspect.read(row, BYTES, config.data)[1:] == (5 * 12 + 1, 2 * 12 + 4)
+  assert inspect.read_pages(row, BYTES, config.data)[1:] == (
+      5 * 12 + 1,
+      2 * 12 + 4,
+  )
 
 
 @pytest.mark.parametrize('sections', [None, [], [dict(heading=' ', text='')]])
