@@ -134,7 +134,7 @@ def test_lone_surrogates_in_every_field(tmp_path, field, form):
     [
         (dict(ratio=0.2), 'all 3 documents .* too short for gap sentences: ra'),
         (dict(ratio=2.0), 'ratio=2.0 must lie'),
-        (dict(strategy='best'), "strategy='best' must be"),
+        (dict(strategy='sequential'), "'sequential' must be one of indep"),
         (dict(share=1), 'unknown keys share; expected ratio'),
     ],
 )
