@@ -70,32 +70,33 @@ def corpus(config):
 
   Raises:
     InputError: neither task nor files; an unknown task; a glob without a match;
-      config.gsg for a task that summarises; data that does not exist.
+      settings of pretraining for a task that summarises; data that does not
+      exist.
   """
-  found = _find(config)
-  spans = span_settings(config, found.gsg is not None, found.name)
-  return found._replace(span_corruption=spans)
-
-
-def _find(config):
-  """Returns the Corpus without settings of span corruption."""
-  task = config.data.task
-  if has_files(config):
-    makes_gaps = config.gsg is not None or is_gsg(task)
-    return own_files.corpus(
-        config, _gsg_settings(config) if makes_gaps else None
-    )
-  if not task:
+  task, is_own = config.data.task, has_files(config)
+  if not is_own and not task:
     raise InputError(
         'nothing to train on: set config.data.train_files (JSONL, CSV, parquet '
         'or text, see docs/data.md) or config.data.task '
         f'({", ".join(names())})'
     )
-  check_name(task)
-  settings = settings_of(config, task)
-  if task in BUILT_IN:
-    return _built_in(config, task, settings)
-  return prepared_corpora.corpus(config, task, settings)
+  if not is_own:
+    check_name(task)
+  makes_gaps = is_gsg(task) or (is_own and config.gsg is not None)
+  for key in ('gsg', 'span_corruption'):
+    if config.get(key) is not None and not makes_gaps:
+      raise InputError(
+          f'config.{key} is set, but the task {"jsonl" if is_own else task} '
+          f'summarises: expected config.{key}=None'
+      )
+  find = _built_in if task in BUILT_IN else prepared_corpora.corpus
+  found = (own_files.corpus if is_own else find)(
+      config, _gsg_settings(config) if makes_gaps else None
+  )
+  spans = config.get('span_corruption')
+  if spans is not None:
+    spans = span_corruption.settings(dict(spans))
+  return found._replace(span_corruption=spans)
 
 
 def check_name(task):
@@ -121,39 +122,14 @@ def _gsg_settings(config):
   return settings
 
 
-def settings_of(config, task):
-  """Returns the settings of a task's gap sentences; None: it summarises."""
-  if is_gsg(task):
-    return _gsg_settings(config)
-  if config.gsg is not None:
-    raise InputError(
-        f'config.gsg is set, but the task {task} summarises: '
-        'expected config.gsg=None'
-    )
-  return None
-
-
-def span_settings(config, has_gap_sentences, task):
-  """Returns the settings of a task's span corruption, or None without it."""
-  given = config.get('span_corruption')
-  if given is None:
-    return None
-  if not has_gap_sentences:
-    raise InputError(
-        f'config.span_corruption is set, but the task {task} summarises: '
-        'expected config.span_corruption=None'
-    )
-  return span_corruption.settings(dict(given))
-
-
-def _built_in(config, task, settings):
+def _built_in(config, settings):
   def read(split, shard):
     del shard
     for row in built_in_rows(split, bool(settings)):
       yield corpus_rows.make_row(config, settings, row['id'], row)
 
   return corpus_rows.Corpus(
-      name=task,
+      name=config.data.task,
       splits=dict(train=['all'], validation=['all']),
       read=read,
       gsg=settings,

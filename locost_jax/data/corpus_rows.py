@@ -38,15 +38,6 @@ class Corpus(NamedTuple):
   # Settings of span corruption; None: no document is corrupted.
   span_corruption: dict | None = None
 
-  @property
-  def fields(self):
-    """The names of the fields of a row."""
-    return (
-        ('id', 'text')
-        if self.gsg
-        else ('id', 'inputs', 'targets', 'references')
-    )
-
 
 def stat_files(files):
   """Returns [[absolute path, bytes, modification time]], for `made_of`."""

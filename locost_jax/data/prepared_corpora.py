@@ -35,12 +35,16 @@ class Shard(NamedTuple):
   file: str | None  # path; None: TFDS is mocked and has no files
 
 
-def corpus(config, task, settings):
-  """Finds the Corpus of a task in local files, or else in TFDS.
+def corpus(config, settings):
+  """Finds the Corpus of config.data.task in local files, or else in TFDS.
+
+  Args:
+    settings: keyword arguments of gap_sentences; None: summarising.
 
   Raises:
     InputError: the corpus is not prepared; the message says what to do.
   """
+  task = config.data.task
   files = find_files(task, config.data.corpora_dir)
   if files and 'train' not in files:
     raise InputError(
@@ -138,7 +142,9 @@ def find_tfds_shards(task, data):
                 f'{tfds}#{i}' if file else tfds, tfds, i if file else None, file
             )
             for tfds, where in found.items()
-            for i, file in enumerate(tfds_shards(where, split) or [None])
+            for i, file in enumerate(
+                sorted(map(str, where.glob(f'*-{split}.*-of-*'))) or [None]
+            )
         ]
         for split in entry.splits
     }
@@ -161,8 +167,7 @@ def find_tfds(name, tfds_dir=''):
       ~/tensorflow_datasets.
 
   Returns:
-    The directory of this version (by default the newest) for
-    `tfds.builder_from_directory`.
+    The directory of this version, by default the newest: an epath.Path.
   """
   from etils import epath  # also reads gs:// and the like
 
@@ -187,7 +192,7 @@ def find_tfds(name, tfds_dir=''):
         'data directory of TFDS'
     )
   newest = max(prepared, key=lambda v: tuple(map(int, v.split('.'))))
-  return str(root / newest)
+  return root / newest
 
 
 def load_tensorflow():
@@ -238,13 +243,6 @@ def _read_tfds(shard, split, tfds_dir):
         for key, value in row.items()
         if isinstance(value, bytes)
     }
-
-
-def tfds_shards(directory, split):
-  """Returns the sorted files of a split in a directory of `find_tfds`."""
-  from etils import epath
-
-  return sorted(map(str, epath.Path(directory).glob(f'*-{split}.*-of-*')))
 
 
 def count_tfds(shards, split):

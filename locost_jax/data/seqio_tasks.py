@@ -120,20 +120,9 @@ class Vocabulary(seqio.Vocabulary):
     super().__init__(extra_ids=vocabulary.extra_ids)
     self.vocabulary = vocabulary
 
-  @property
-  def bos_id(self):
-    """The id of the mark that begins a text, or None."""
-    return self.vocabulary.bos_id
-
-  @property
-  def eos_id(self):
-    """The id of the mark that ends a text."""
-    return self.vocabulary.eos_id
-
-  @property
-  def unk_id(self):
-    """The id of unknown pieces."""
-    return self.vocabulary.unk_id
+  bos_id = property(lambda self: self.vocabulary.bos_id)
+  eos_id = property(lambda self: self.vocabulary.eos_id)
+  unk_id = property(lambda self: self.vocabulary.unk_id)
 
   @property
   def _base_vocab_size(self):
@@ -189,15 +178,8 @@ class Source(seqio.DataSource):
     """The Corpus to read."""
     return corpus_lib.corpus(self._config)
 
-  @property
-  def splits(self):
-    """The names of the splits."""
-    return tuple(self.corpus.splits)
-
-  @property
-  def supports_arbitrary_sharding(self):
-    """False, because a shard is a file."""
-    return False
+  splits = property(lambda self: tuple(self.corpus.splits))
+  supports_arbitrary_sharding = False  # a shard is a file
 
   def list_shards(self, split):
     """Returns the files of a split."""
@@ -250,9 +232,6 @@ def _make_task(config, name, vocabulary):
     data.pages = ''  # gap sentences are not cut into pages
   else:
     config.gsg = config.span_corruption = None
-  # Settings are checked before the data is looked for.
-  settings = corpus_lib.settings_of(config, name)
-  corpus_lib.span_settings(config, settings is not None, name)
   return task_of(config, name, vocabulary)
 
 
