@@ -69,9 +69,6 @@ def build(job, key, path, show=lambda records: None):
     key: JSON object of everything that determines the records.
     show: function (number of records so far), called repeatedly.
 
-  Returns:
-    The stats of the cache; see `records.write`.
-
   Raises:
     InputError: a row cannot be read (finished blocks are kept for the next
       build), or all shards together give no record (nothing is kept).
@@ -121,12 +118,9 @@ def _make_blocks(job, parts, show):
 
 
 def tokenise(job, team=None, finished=None, show=lambda records: None):
-  """Tokenises this process's share of the missing blocks.
+  """Tokenises a process's share of the missing blocks; returns all their paths.
 
   Of P processes, which all read all rows, process p makes every P-th block.
-
-  Returns:
-    The paths of all blocks, in order.
   """
   config, parts = ConfigDict(job.config), pathlib.Path(job.parts)
   found = corpus_lib.corpus(config)
@@ -176,11 +170,7 @@ def _make_block(job, found, rows, path, key, show):
 
 
 def _finished(parts, known):
-  """Returns the number of records in finished blocks.
-
-  Args:
-    known: {stats file: its number of records}, which is updated.
-  """
+  """Returns the records of finished blocks; updates {stats file: records}."""
   for stats in parts.glob(f'*-*[0-9]/{records.STATS}'):
     if stats not in known:
       known[stats] = json.loads(stats.read_text())['records']

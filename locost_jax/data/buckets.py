@@ -38,7 +38,6 @@ def bucket_lengths(maximum, given=()):
   """Returns the lengths that rows are padded to, up to `maximum`: int64 [n].
 
   Args:
-    maximum: tokens of the longest row.
     given: lengths to use; (): powers of two and 1.5 times them, from 16.
   """
   given = tuple(given)
@@ -64,15 +63,7 @@ def column_buckets(config):
 
 
 def pad_shapes(shapes, pads):
-  """Rounds shapes up to buckets.
-
-  Args:
-    shapes: int [n, k].
-    pads: k ascending arrays; see `column_buckets`.
-
-  Returns:
-    int [n, k], the smallest buckets that hold the shapes.
-  """
+  """Rounds shapes, int [n, k], up to the buckets `pads` of the k columns."""
   return np.stack(
       [pad[np.searchsorted(pad, shapes[:, i])] for i, pad in enumerate(pads)],
       axis=1,

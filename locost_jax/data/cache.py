@@ -236,8 +236,7 @@ def locate(config, found, vocabulary, split, directory):
 def _words_key(found):
   """Returns the part of a cache's key that stands for the words of gsg.
 
-  Caches of texts in a-z stay valid. Older caches of other texts have the first
-  sentences of each document as its gap sentences.
+  Older caches of texts beyond a-z have each document's first sentences.
   """
   if not (found.gsg and found.has_files):  # named corpora in TFDS are English
     return {}
@@ -260,8 +259,7 @@ def _span_key(settings):
 def _pages_key(data):
   """Returns the part of a cache's key that stands for its pages, '' for none.
 
-  query_in and document_length are left out if they have their defaults, so that
-  caches made before these settings existed stay valid.
+  Default values of newer settings are left out: older caches stay valid.
   """
   if not data.pages:
     return ''

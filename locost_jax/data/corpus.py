@@ -151,8 +151,7 @@ def built_in_rows(split, gap_sentences):
   """Reads the rows of the built-in corpus, in the order of their ids' hashes.
 
   Args:
-    gap_sentences: whether to read the documents for gap sentences, dicts of id
-      and text; otherwise the pairs, dicts of id, document and summary.
+    gap_sentences: whether to read the documents, not the pairs.
   """
   with lzma.open(BUILT_IN_FILE, 'rt', encoding='utf-8', newline='\n') as file:
     rows = [json.loads(line) for line in file]

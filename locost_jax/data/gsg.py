@@ -57,9 +57,6 @@ def select_sentences(sentences, ratio=0.2, strategy='independent', seed=0):
 
   Returns:
     K indices in increasing order; [] if M ratio < 1.
-
-  Raises:
-    InputError: the ratio is outside [0, 1], or the strategy is unknown.
   """
   if not 0 <= ratio <= 1:
     raise InputError(f'gsg.ratio={ratio} must lie between 0 and 1')

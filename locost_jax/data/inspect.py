@@ -158,10 +158,7 @@ def _measure(task, found, split, vocabulary, data, max_documents, line):
 
 
 def read_pages(text, vocabulary, data):
-  """Returns a document as a model reads its pages, with its length.
-
-  Args:
-    text: JSON of the query and the fields that `pages.pieces` reads.
+  """Reads JSON of a query and the fields of `pages.pieces` as a model does.
 
   Returns:
     (the text that is kept, one page per line; number of tokens, marks included;

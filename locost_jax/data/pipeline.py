@@ -70,13 +70,12 @@ def train_batches(cache, vocabulary, config, start_step=0, host=0, hosts=1):
     hosts: how many hosts share each global batch.
 
   Returns:
-    An iterator of batches (see data/buckets.py) of batch_size / hosts
-    rows. A thread prefetches them. It stops when the iterator is closed or
-    garbage-collected; its exceptions are raised by the iterator.
+    An iterator of batches (see data/buckets.py) of batch_size / hosts rows. A
+    thread prefetches them; closing the iterator ends it.
 
   Raises:
-    InputError: hosts do not divide the batch size, or `check` fails. The
-      iterator raises it if the training corpus has no records.
+    InputError: hosts do not divide the batch size, or `check` fails; from the
+      iterator: the training corpus has no records.
   """
   _host_rows(config.train.batch_size, 'train.batch_size', hosts)
   check(config, hosts)
@@ -158,9 +157,6 @@ def eval_batches(cache, vocabulary, config, host=0, hosts=1):
   """Iterates once over the first `config.eval.examples` records (0: all).
 
   Records are sorted by length to waste little padding.
-
-  Args:
-    hosts: how many hosts share each global batch.
 
   Returns:
     An iterator of (batch, info): a batch (see data/buckets.py) of

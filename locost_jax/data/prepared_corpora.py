@@ -124,11 +124,7 @@ def find_files(task, directory):
 
 
 def find_tfds_shards(task, data):
-  """Finds the files of a task that TFDS has prepared: split -> list of Shard.
-
-  Raises:
-    InputError: the corpus is not prepared; the message says what to do.
-  """
+  """Finds the files that TFDS prepared of a task: split -> list of Shard."""
   entry, ways = corpora.TABLE[task], []
   try:
     found = {tfds: find_tfds(tfds, data.tfds_dir) for tfds in entry.tfds}

@@ -151,9 +151,6 @@ def tokenise_shards(job):
 
   Any number of processes on any number of hosts share the work. Each takes the
   next shard that is not locked.
-
-  Args:
-    job: (the blocks.Job of all shards, the directory of their caches).
   """
   job, path = job
   # First the shards without a lock; then wait for those of other processes.

@@ -96,10 +96,8 @@ class SentencePieceVocabulary:
   def encode_with_ends(self, text):
     """Returns the ids of `encode(text)` and where each token ends.
 
-    Returns:
-      (ids, ends), lists of equal length: token i ends after the first ends[i]
-      characters of `text`. It begins where the previous token ends, so white
-      space belongs to the word after it.
+    Token i ends after the first ends[i] characters of `text` and begins where
+    the previous token ends, so white space belongs to the word after it.
     """
     # The package's own readers of this message differ between its releases.
     from sentencepiece import sentencepiece_pb2
