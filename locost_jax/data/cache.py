@@ -83,33 +83,27 @@ def open_cache(
     - for a mixture a mixture.Mixture of the training splits, or a dict of task
       -> records.Cache of the tasks that have this other split.
   """
+  found, few = {}, config.data.train_examples
   members = tasks.members(config)
-  few = bool(config.data.train_examples)
   for task, member in members.items() if few or len(members) > 1 else ():
     if split == 'train' and is_large(member, corpus_lib.corpus(member)):
-      what = f'for config.data.train_examples={config.data.train_examples}'
+      what = f'for config.data.train_examples={few}'
       raise InputError(
           f'{task}: too large {what if few else "to be part of a mixture"}: '
           'expected a training split that is tokenised as a whole'
       )
-  found = {
-      task: _open(
-          member, vocabulary, split, directory, processes, allow_other_caches
-      )
-      for task, member in members.items()
-  }
-  if split == 'train':
-    found = {
-        task: mixture.choose_examples(task, cache, config.data)
-        for task, cache in found.items()
-    }
+  for task, member in members.items():
+    found[task] = _open(
+        member, vocabulary, split, directory, processes, allow_other_caches
+    )
+    if split == 'train':
+      found[task] = mixture.choose_examples(task, found[task], config.data)
   if len(found) == 1:
-    (only,) = found.values()
-    return only
+    return found[task]
   found = {task: cache for task, cache in found.items() if cache is not None}
-  if split != 'train':
-    return found or None
-  return mixture.Mixture(found, config.data.mixture_cap, config.data.seed)
+  if split == 'train':
+    return mixture.Mixture(found, config.data.mixture_cap, config.data.seed)
+  return found or None
 
 
 def _open(config, vocabulary, split, directory, processes, allow_other_caches):

@@ -109,18 +109,12 @@ def _in_tfds(task, data):
 
 def find_files(task, directory):
   """Finds the local files of a task: split -> sorted paths."""
-  files = {}
+  files, directory = {}, os.path.join(glob.escape(directory), task)
   for split in corpora.TABLE[task].splits:
-    found = [
-        path
-        for pattern in PATTERNS
-        for path in glob.glob(
-            os.path.join(glob.escape(directory), task, pattern.format(split))
-        )
-    ]
-    if found:
-      files[split] = sorted(found)
-  return files
+    for pattern in PATTERNS:
+      found = glob.glob(os.path.join(directory, pattern.format(split)))
+      files.setdefault(split, []).extend(found)
+  return {split: sorted(found) for split, found in files.items() if found}
 
 
 def find_tfds_shards(task, data):
