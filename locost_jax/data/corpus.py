@@ -1,7 +1,12 @@
 """Finds the corpus that a run's config names.
 
-It is one of the user's own files (data/own_files.py), a named corpus of
-data/corpora.py (data/prepared_corpora.py), or the built-in corpus.
+It is made of the user's own files, is a named corpus of data/corpora.py (found
+by data/prepared_corpora.py), or the built-in corpus.
+
+Without validation files, 2% of the rows of config.data.train_files are held out
+for validation. A hash of the document chooses them, so copies fall on one side.
+Rows become gap sentences if config.gsg is set, or if config.data.task is a task
+of gap sentences (which reads their field `text`).
 
 The built-in corpus is documentation of Python packages. python_docs.jsonl.xz
 comes with the package, so that a first run needs no download and gives the same
@@ -12,6 +17,7 @@ object's documentation without its first sentence -> that sentence).
 
 import functools
 import hashlib
+import itertools
 import json
 import lzma
 import os
@@ -19,8 +25,8 @@ import os
 from locost_jax.config import schema
 from locost_jax.data import corpora
 from locost_jax.data import corpus_rows
+from locost_jax.data import file_formats
 from locost_jax.data import gsg
-from locost_jax.data import own_files
 from locost_jax.data import prepared_corpora
 from locost_jax.data import record_versions
 from locost_jax.data import sources
@@ -31,6 +37,7 @@ from locost_jax.errors import suggest
 GSG = schema.defaults('gsg')
 # Task of the built-in corpus -> whether it makes gap sentences.
 BUILT_IN = {'python_docs_gsg': True, 'python_docs_summary': False}
+_FIRST = 100  # rows to examine for queries
 BUILT_IN_FILE = os.path.join(os.path.dirname(__file__), 'python_docs.jsonl.xz')
 
 
@@ -47,9 +54,15 @@ def has_queries(config):
   """
   if config.gsg is not None:
     return False
+  data = config.data
   if has_files(config):
-    return own_files.has_queries(config.data)
-  members = corpora.MIXTURES.get(config.data.task, (config.data.task,))
+    files = _find_files(data).get('train')
+    if not files:
+      return False
+    rows = file_formats.read_rows(files[0], (data.input_field,), data.text_unit)
+    field = data.query_field or 'query'
+    return any(row.get(field) for row in itertools.islice(rows, _FIRST))
+  members = corpora.MIXTURES.get(data.task, (data.task,))
   return any(name in corpora.WITH_QUERIES for name in members)
 
 
@@ -90,9 +103,8 @@ def corpus(config):
           f'summarises: expected config.{key}=None'
       )
   find = _built_in if task in BUILT_IN else prepared_corpora.corpus
-  found = (own_files.corpus if is_own else find)(
-      config, _gsg_settings(config) if makes_gaps else None
-  )
+  find = _own_files if is_own else find
+  found = find(config, _gsg_settings(config) if makes_gaps else None)
   spans = config.get('span_corruption')
   if spans is not None:
     spans = span_corruption.settings(dict(spans))
@@ -120,6 +132,92 @@ def _gsg_settings(config):
   settings = {**GSG, **given}
   gsg.select_sentences(['a', 'b'], settings['ratio'], settings['strategy'])
   return settings
+
+
+def _find_files(data):
+  """Finds the files that a config names: split -> sorted paths."""
+  return {
+      split: sources.expand_globs(data[f'{split}_files'])
+      for split in ('train', 'validation', 'test')
+      if data[f'{split}_files']
+  }
+
+
+def _own_files(config, settings):
+  """Returns the Corpus of the files that a config names; reads no file."""
+  data, files = config.data, _find_files(config.data)
+  held_out = 'train' in files and 'validation' not in files
+  if held_out:
+    files['validation'] = files['train']
+  fields = _fields(config, settings)
+
+  def rows_of(file):
+    """Yields (document, row) of all rows of a file."""
+    rows = _read(file, fields, data)
+    for row, made in corpus_rows.make_rows(config, settings, file, rows):
+      yield row[next(iter(fields))], made
+
+  @functools.cache
+  def stand_in():
+    """The document to hold out if the hash chooses none, else None."""
+    smallest = None
+    for file in files['train']:
+      for document, row in rows_of(file):
+        if corpus_rows.is_usable(row, settings):
+          if sources.is_held_out(document):
+            return None
+          key = hashlib.sha256(document.encode()).digest()
+          smallest = min(smallest or (key, document), (key, document))
+    return smallest and smallest[1]
+
+  def read(split, file):
+    for document, row in rows_of(file):
+      if held_out and split != 'test':
+        is_validation = sources.is_held_out(document) or document == stand_in()
+        if is_validation != (split == 'validation'):
+          continue
+      yield row
+
+  def made_of(split):
+    made = dict(held_out=held_out, fields=fields)
+    made['files'] = corpus_rows.stat_files(files[split])
+    if any(map(file_formats.is_text, files[split])):
+      made['text_unit'] = data.text_unit
+    if data.references_field:
+      made['references_field'] = data.references_field
+    return made
+
+  return corpus_rows.Corpus(
+      name='jsonl',
+      splits=files,
+      read=read,
+      gsg=settings,
+      held_out=held_out,
+      has_files=True,
+      made_of=made_of,
+  )
+
+
+def _fields(config, settings):
+  """Returns {name of a field in this package: its name in the files}."""
+  data = config.data
+  if settings:
+    # Without config.gsg the task makes gap sentences, of `text`.
+    return dict(text='text' if config.gsg is None else data.input_field)
+  fields = dict(document=data.input_field, summary=data.target_field)
+  if data.query_field:
+    fields['query'] = data.query_field
+  return fields
+
+
+def _read(file, fields, data):
+  """Yields the rows of a file with the names of fields in this package."""
+  names_there = tuple(fields.values())
+  for row in file_formats.read_rows(file, names_there, data.text_unit):
+    row = {**row, **{name: row[field] for name, field in fields.items()}}
+    if data.references_field:
+      row['references'] = row.get(data.references_field)
+    yield row
 
 
 def _built_in(config, settings):

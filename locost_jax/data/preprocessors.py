@@ -42,59 +42,56 @@ def maker(found, data, vocabulary):
   spans = found.span_corruption
   corrupt = spans and span_corruption.maker(vocabulary, data, spans)
 
-  def gap_example(row):
-    pair = gsg.gap_sentences(row['text'], **found.gsg)
-    if pair is None:
-      return None
-    text, reference = pair
-    if spans and span_corruption.is_drawn(
-        row['id'], spans['share'], spans['seed']
-    ):
-      text = row['text']
-    ids = vocabulary.encode(text), vocabulary.encode(reference)
-    made = corrupt and corrupt(ids[0], row['id'])
-    if made is not None:
-      ids = [side.tolist() for side in made]
-      text, reference = (vocabulary.decode(side, True) for side in ids)
-    inputs, targets = (bos + side for side in ids)
-    return dict(
-        id=row['id'],
-        text=text,
-        reference=reference,
-        inputs=inputs,
-        targets=targets,
-    )
-
   def make(row, keep_empty=False):
-    # '?' replaces a lone surrogate, which UTF-8 does not have.
-    row = {
-        key: value.encode('utf-8', 'replace').decode()
-        for key, value in row.items()
-    }
-    if found.gsg is not None:
-      return gap_example(row)
-    if not keep_empty and not (
-        row['inputs'].strip() and row['targets'].strip()
-    ):
+    made = _texts(row, found)
+    if made is None:
       return None
-    made = dict(
+    text, reference = made['text'], made['reference']
+    if not keep_empty and not (text.strip() and reference.strip()):
+      return None
+    made['targets'] = vocabulary.encode(reference)
+    if data.pages:  # with their own marks
+      cut = pages.of_row(json.loads(text or pages.NOTHING), data, vocabulary)
+      made['inputs'] = list(itertools.chain.from_iterable(cut))
+      made['pages'] = list(map(len, cut))
+    else:
+      made['inputs'] = vocabulary.encode(text)
+    sides = corrupt and corrupt(made['inputs'], made['id'])
+    if sides is not None:
+      made['inputs'], made['targets'] = (side.tolist() for side in sides)
+      made['text'] = vocabulary.decode(made['inputs'], True)
+      made['reference'] = vocabulary.decode(made['targets'], True)
+    for side in ('targets',) if data.pages else ('inputs', 'targets'):
+      made[side] = bos + made[side]
+    return made
+
+  return make
+
+
+def _texts(row, found):
+  """Returns id, text and reference of a row's example, or None."""
+  # '?' replaces a lone surrogate, which UTF-8 does not have.
+  row = {
+      key: value.encode('utf-8', 'replace').decode()
+      for key, value in row.items()
+  }
+  if found.gsg is None:
+    return dict(
         id=row['id'],
         text=row['inputs'],
         reference=row['targets'],
         references=json.loads(row['references'] or 'null'),
-        targets=bos + vocabulary.encode(row['targets']),
     )
-    if data.pages:
-      cut = pages.of_row(
-          json.loads(row['inputs'] or pages.NOTHING), data, vocabulary
-      )
-      made['inputs'] = list(itertools.chain.from_iterable(cut))
-      made['pages'] = list(map(len, cut))
-    else:
-      made['inputs'] = bos + vocabulary.encode(row['inputs'])
-    return made
-
-  return make
+  pair = gsg.gap_sentences(row['text'], **found.gsg)
+  if pair is None:
+    return None
+  text, reference = pair
+  spans = found.span_corruption
+  if spans and span_corruption.is_drawn(
+      row['id'], spans['share'], spans['seed']
+  ):
+    text = row['text']
+  return dict(id=row['id'], text=text, reference=reference)
 
 
 def trim(example, data, vocabulary):
