@@ -97,7 +97,6 @@ TABLE = {
         'vocabularies/test_unknown.py',
     ),
     'simcas': (
-        'data/test_page_options.py',
         'generation/test_compact_memory.py',
         'models/test_learned_selection.py',
         'models/test_simcas.py',

@@ -15,6 +15,7 @@ from configs import default
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import gsg
 from locost_jax.data import pages
+from locost_jax.data import preprocessors
 from locost_jax.data import record_versions
 from locost_jax.data import sources
 from locost_jax.data import span_corruption
@@ -104,23 +105,27 @@ def _pages():
 
 
 def _records(config, rows):
-  """Returns whole records, as written to a cache."""
-  from locost_jax.data import preprocessors  # pylint: disable=g-import-not-at-top
-
-  task = preprocessors.make_task(
-      corpus_lib.corpus(config), config.data, Marked(), block=rows
-  )
-  lengths = dict(
-      inputs=config.data.max_input_length, targets=config.data.max_target_length
-  )
-  found = task.get_dataset(lengths, 'train', shuffle=False)
-  return [
-      {
-          key: value.decode() if isinstance(value, bytes) else value.tolist()
-          for key, value in row.items()
-      }
-      for row in found.as_numpy_iterator()
-  ]
+  """Returns examples under SeqIO's names, pages cut as SeqIO does."""
+  data, found = config.data, corpus_lib.corpus(config)
+  make, records = preprocessors.maker(found, data, Marked()), []
+  for row in rows:
+    made = make(row)
+    if made is None:
+      continue
+    text = made['inputs' if data.pages else 'text']
+    preprocessors.trim(made, data, Marked())
+    kept = {key: made[key] for key in ('id', 'targets', 'pages') if key in made}
+    if 'references' in row:
+      kept['references'] = row['references']
+    records.append(
+        dict(
+            kept,
+            inputs=made['inputs'][: data.max_input_length],
+            inputs_pretokenized=text,
+            targets_pretokenized=made['reference'],
+        )
+    )
+  return records
 
 
 def _preprocessors():

@@ -6,7 +6,7 @@ the quickstart, a fifth of its time. With transparent huge pages it is 500
 faults of 2 MiB. glibc (2.35 and later) uses them only if an environment
 variable is set when the process starts, so the command restarts itself.
 
-After TensorFlow has read and tokenised a corpus in the same process, a step of
+After TensorFlow has read a corpus (of TFDS) in the same process, a step of
 the quickstart takes 1.4 times as long; the reason was not found. So the command
 restarts itself after reading, too.
 
@@ -54,11 +54,11 @@ def restart_with_huge_pages():
 
 
 def restart_after_reading():
-  """Restarts this command once, in the same process id, if it has used SeqIO.
+  """Restarts this command once, in the same process id, if it used TensorFlow.
 
   Call it when the data that was read is in caches on disk.
   """
-  if 'seqio' in sys.modules and _DATA_READ not in os.environ:
+  if 'tensorflow' in sys.modules and _DATA_READ not in os.environ:
     _restart({_DATA_READ: '1'})
 
 

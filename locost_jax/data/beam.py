@@ -68,10 +68,6 @@ def run(config, vocabulary, output, options=()):
 
   Args:
     options: options of Beam, such as '--runner=DirectRunner'.
-
-  Raises:
-    InputError: apache-beam is not installed; the corpus is not cached shard by
-      shard.
   """
   try:
     import apache_beam as beam
@@ -105,12 +101,9 @@ def run(config, vocabulary, output, options=()):
 
 
 def tokenise_shard(job, output, shard):
-  """Makes the cache of one shard and copies it to the output.
+  """Makes a shard's cache and copies it; returns its records, 0 if complete.
 
   stats.json is copied last, because a cache without it is incomplete.
-
-  Returns:
-    The number of new records; 0 if the shard was complete before.
   """
   from apache_beam.io.filesystems import FileSystems
 

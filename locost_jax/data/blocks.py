@@ -8,6 +8,7 @@ that was stopped resumes with the missing blocks. The result does not depend on
 the number of processes or interruptions.
 """
 
+import collections
 import dataclasses
 import json
 import pathlib
@@ -19,9 +20,11 @@ from ml_collections import ConfigDict
 
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import corpus_rows
+from locost_jax.data import preprocessors
 from locost_jax.data import records
 from locost_jax.data import tasks
 from locost_jax.data import workers
+from locost_jax.data.preprocessors import trim
 from locost_jax.errors import InputError
 
 ROWS, CHARACTERS = 5000, 16_000_000
@@ -65,9 +68,6 @@ def build(job, key, path, show=lambda records: None):
   Args:
     key: JSON object of everything that determines the records.
     show: function (number of records so far), called repeatedly.
-
-  Returns:
-    The stats of the cache; see `records.write`.
 
   Raises:
     InputError: a row cannot be read (finished blocks are kept for the next
@@ -118,12 +118,9 @@ def _make_blocks(job, parts, show):
 
 
 def tokenise(job, team=None, finished=None, show=lambda records: None):
-  """Tokenises this process's share of the missing blocks.
+  """Tokenises a process's share of the missing blocks; returns all their paths.
 
   Of P processes, which all read all rows, process p makes every P-th block.
-
-  Returns:
-    The paths of all blocks, in order.
   """
   config, parts = ConfigDict(job.config), pathlib.Path(job.parts)
   found = corpus_lib.corpus(config)
@@ -148,27 +145,32 @@ def tokenise(job, team=None, finished=None, show=lambda records: None):
 
 def _make_block(job, found, rows, path, key, show):
   """Writes the cache of one block; `show` gets the number of its records."""
-  data, skipped, cut = ConfigDict(job.config).data, [], {}
-  examples = _examples(job, found, rows, skipped, cut)
+  data, counts = ConfigDict(job.config).data, collections.Counter(skipped=0)
+  make = preprocessors.maker(found, data, job.vocabulary)
+
+  def examples():
+    for row in rows:
+      # Every row of the other splits counts.
+      made = make(row, keep_empty=job.split != 'train')
+      if made is None:
+        counts['skipped'] += 1
+        continue
+      for side, length in trim(made, data, job.vocabulary).items():
+        lost = length - len(made[side])
+        counts.update({f'{side}_cut': int(lost > 0), f'{side}_lost': lost})
+      yield made
+
   records.write(
       path,
       key,
-      (show(i) or row for i, row in enumerate(examples)),
+      (show(i) or row for i, row in enumerate(examples())),
       job.vocabulary.size,
-      lambda: dict(
-          skipped=len(skipped),
-          **cut,
-          **corpus_rows.count_pages(rows, data),
-      ),
+      lambda: dict(**counts, **corpus_rows.count_pages(rows, data)),
   )
 
 
 def _finished(parts, known):
-  """Returns the number of records in finished blocks.
-
-  Args:
-    known: {stats file: its number of records}, which is updated.
-  """
+  """Returns the records of finished blocks; updates {stats file: records}."""
   for stats in parts.glob(f'*-*[0-9]/{records.STATS}'):
     if stats not in known:
       known[stats] = json.loads(stats.read_text())['records']
@@ -202,57 +204,3 @@ def _cut(rows):
       block, characters, some = [], 0, True
   if block or not some:
     yield block
-
-
-def _examples(job, found, rows, skipped, cut):
-  """Yields the records of a block, in the order of its rows."""
-  if not rows:
-    return
-  from locost_jax.data import preprocessors  # TensorFlow
-
-  data = ConfigDict(job.config).data
-  task = preprocessors.make_task(
-      found, data, job.vocabulary, skipped.append, rows, counts=True
-  )
-  dataset = task.get_dataset(
-      dict(inputs=data.max_input_length, targets=data.max_target_length),
-      split=job.split,
-      shuffle=False,
-      try_in_mem_cache=False,
-      trim_output_features=False,
-  )
-  try:
-    for row in dataset.as_numpy_iterator():
-      _count_cut(row, bool(data.pages), cut)
-      yield _record(row)
-  except Exception:
-    # TensorFlow's exceptions hide the tokeniser's InputError.
-    if getattr(task.source, 'error', None):
-      raise task.source.error from None
-    raise
-
-
-def _count_cut(row, is_paged, cut):
-  """Adds a SeqIO example to {'inputs_cut': 3, 'inputs_lost': 90, ...}.
-
-  Inputs that are pages are not counted: data/pages.py cuts them.
-  """
-  for i, name in enumerate(('inputs', 'targets')):
-    if name == 'inputs' and is_paged:
-      continue
-    lost = int(row['whole'][i]) + 1 - len(row[name])  # 1: the end mark
-    for key, count in (('cut', lost > 0), ('lost', lost)):
-      cut[f'{name}_{key}'] = cut.get(f'{name}_{key}', 0) + int(count)
-
-
-def _record(row):
-  """Converts a SeqIO example to a record."""
-  references = row.get('references', b'').decode()
-  return dict(
-      id=row['id'].decode('utf-8', 'replace'),
-      inputs=row['inputs'],
-      targets=row['targets'],
-      reference=row['targets_pretokenized'].decode('utf-8', 'replace'),
-      references=json.loads(references) if references else None,
-      pages=row['pages'].tolist() if 'pages' in row else None,
-  )

@@ -83,33 +83,27 @@ def open_cache(
     - for a mixture a mixture.Mixture of the training splits, or a dict of task
       -> records.Cache of the tasks that have this other split.
   """
+  found, few = {}, config.data.train_examples
   members = tasks.members(config)
-  few = bool(config.data.train_examples)
   for task, member in members.items() if few or len(members) > 1 else ():
     if split == 'train' and is_large(member, corpus_lib.corpus(member)):
-      what = f'for config.data.train_examples={config.data.train_examples}'
+      what = f'for config.data.train_examples={few}'
       raise InputError(
           f'{task}: too large {what if few else "to be part of a mixture"}: '
           'expected a training split that is tokenised as a whole'
       )
-  found = {
-      task: _open(
-          member, vocabulary, split, directory, processes, allow_other_caches
-      )
-      for task, member in members.items()
-  }
-  if split == 'train':
-    found = {
-        task: mixture.choose_examples(task, cache, config.data)
-        for task, cache in found.items()
-    }
+  for task, member in members.items():
+    found[task] = _open(
+        member, vocabulary, split, directory, processes, allow_other_caches
+    )
+    if split == 'train':
+      found[task] = mixture.choose_examples(task, found[task], config.data)
   if len(found) == 1:
-    (only,) = found.values()
-    return only
+    return found[task]
   found = {task: cache for task, cache in found.items() if cache is not None}
-  if split != 'train':
-    return found or None
-  return mixture.Mixture(found, config.data.mixture_cap, config.data.seed)
+  if split == 'train':
+    return mixture.Mixture(found, config.data.mixture_cap, config.data.seed)
+  return found or None
 
 
 def _open(config, vocabulary, split, directory, processes, allow_other_caches):
@@ -236,8 +230,7 @@ def locate(config, found, vocabulary, split, directory):
 def _words_key(found):
   """Returns the part of a cache's key that stands for the words of gsg.
 
-  Caches of texts in a-z stay valid. Older caches of other texts have the first
-  sentences of each document as its gap sentences.
+  Older caches of texts beyond a-z have each document's first sentences.
   """
   if not (found.gsg and found.has_files):  # named corpora in TFDS are English
     return {}
@@ -260,8 +253,7 @@ def _span_key(settings):
 def _pages_key(data):
   """Returns the part of a cache's key that stands for its pages, '' for none.
 
-  query_in and document_length are left out if they have their defaults, so that
-  caches made before these settings existed stay valid.
+  Default values of newer settings are left out: older caches stay valid.
   """
   if not data.pages:
     return ''

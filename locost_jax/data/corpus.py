@@ -1,7 +1,12 @@
 """Finds the corpus that a run's config names.
 
-It is one of the user's own files (data/own_files.py), a named corpus of
-data/corpora.py (data/prepared_corpora.py), or the built-in corpus.
+It is made of the user's own files, is a named corpus of data/corpora.py (found
+by data/prepared_corpora.py), or the built-in corpus.
+
+Without validation files, 2% of the rows of config.data.train_files are held out
+for validation. A hash of the document chooses them, so copies fall on one side.
+Rows become gap sentences if config.gsg is set, or if config.data.task is a task
+of gap sentences (which reads their field `text`).
 
 The built-in corpus is documentation of Python packages. python_docs.jsonl.xz
 comes with the package, so that a first run needs no download and gives the same
@@ -12,6 +17,7 @@ object's documentation without its first sentence -> that sentence).
 
 import functools
 import hashlib
+import itertools
 import json
 import lzma
 import os
@@ -19,8 +25,8 @@ import os
 from locost_jax.config import schema
 from locost_jax.data import corpora
 from locost_jax.data import corpus_rows
+from locost_jax.data import file_formats
 from locost_jax.data import gsg
-from locost_jax.data import own_files
 from locost_jax.data import prepared_corpora
 from locost_jax.data import record_versions
 from locost_jax.data import sources
@@ -31,6 +37,8 @@ from locost_jax.errors import suggest
 GSG = schema.defaults('gsg')
 # Task of the built-in corpus -> whether it makes gap sentences.
 BUILT_IN = {'python_docs_gsg': True, 'python_docs_summary': False}
+_FIELD_KEYS = 'input_field', 'target_field', 'query_field'
+_FIRST = 100  # rows to examine for queries
 BUILT_IN_FILE = os.path.join(os.path.dirname(__file__), 'python_docs.jsonl.xz')
 
 
@@ -47,9 +55,15 @@ def has_queries(config):
   """
   if config.gsg is not None:
     return False
+  data = config.data
   if has_files(config):
-    return own_files.has_queries(config.data)
-  members = corpora.MIXTURES.get(config.data.task, (config.data.task,))
+    files = _find_files(data).get('train')
+    if not files:
+      return False
+    rows = file_formats.read_rows(files[0], (data.input_field,), data.text_unit)
+    field = data.query_field or 'query'
+    return any(row.get(field) for row in itertools.islice(rows, _FIRST))
+  members = corpora.MIXTURES.get(data.task, (data.task,))
   return any(name in corpora.WITH_QUERIES for name in members)
 
 
@@ -70,32 +84,32 @@ def corpus(config):
 
   Raises:
     InputError: neither task nor files; an unknown task; a glob without a match;
-      config.gsg for a task that summarises; data that does not exist.
+      settings of pretraining for a task that summarises; data that does not
+      exist.
   """
-  found = _find(config)
-  spans = span_settings(config, found.gsg is not None, found.name)
-  return found._replace(span_corruption=spans)
-
-
-def _find(config):
-  """Returns the Corpus without settings of span corruption."""
-  task = config.data.task
-  if has_files(config):
-    makes_gaps = config.gsg is not None or is_gsg(task)
-    return own_files.corpus(
-        config, _gsg_settings(config) if makes_gaps else None
-    )
-  if not task:
+  task, is_own = config.data.task, has_files(config)
+  if not is_own and not task:
     raise InputError(
         'nothing to train on: set config.data.train_files (JSONL, CSV, parquet '
         'or text, see docs/data.md) or config.data.task '
         f'({", ".join(names())})'
     )
-  check_name(task)
-  settings = settings_of(config, task)
-  if task in BUILT_IN:
-    return _built_in(config, task, settings)
-  return prepared_corpora.corpus(config, task, settings)
+  if not is_own:
+    check_name(task)
+  makes_gaps = is_gsg(task) or (is_own and config.gsg is not None)
+  for key in ('gsg', 'span_corruption'):
+    if config.get(key) is not None and not makes_gaps:
+      raise InputError(
+          f'config.{key} is set, but the task {"jsonl" if is_own else task} '
+          f'summarises: expected config.{key}=None'
+      )
+  find = _built_in if task in BUILT_IN else prepared_corpora.corpus
+  find = _own_files if is_own else find
+  found = find(config, _gsg_settings(config) if makes_gaps else None)
+  spans = config.get('span_corruption')
+  if spans is not None:
+    spans = span_corruption.settings(dict(spans))
+  return found._replace(span_corruption=spans)
 
 
 def check_name(task):
@@ -121,39 +135,101 @@ def _gsg_settings(config):
   return settings
 
 
-def settings_of(config, task):
-  """Returns the settings of a task's gap sentences; None: it summarises."""
-  if is_gsg(task):
-    return _gsg_settings(config)
-  if config.gsg is not None:
-    raise InputError(
-        f'config.gsg is set, but the task {task} summarises: '
-        'expected config.gsg=None'
-    )
-  return None
+def _find_files(data):
+  """Finds the files that a config names: split -> sorted paths."""
+  return {
+      split: sources.expand_globs(data[f'{split}_files'])
+      for split in ('train', 'validation', 'test')
+      if data[f'{split}_files']
+  }
 
 
-def span_settings(config, has_gap_sentences, task):
-  """Returns the settings of a task's span corruption, or None without it."""
-  given = config.get('span_corruption')
-  if given is None:
-    return None
-  if not has_gap_sentences:
-    raise InputError(
-        f'config.span_corruption is set, but the task {task} summarises: '
-        'expected config.span_corruption=None'
-    )
-  return span_corruption.settings(dict(given))
+def _own_files(config, settings):
+  """Returns the Corpus of the files that a config names; reads no file."""
+  data, files = config.data, _find_files(config.data)
+  held_out = 'train' in files and 'validation' not in files
+  if held_out:
+    files['validation'] = files['train']
+  fields = _fields(config, settings)
+
+  def rows_of(file):
+    """Yields (document, row) of all rows of a file."""
+    rows = _read(file, fields, data)
+    for row, made in corpus_rows.make_rows(config, settings, file, rows):
+      yield row[next(iter(fields))], made
+
+  @functools.cache
+  def stand_in():
+    """The document to hold out if the hash chooses none, else None."""
+    smallest = None
+    for file in files['train']:
+      for document, row in rows_of(file):
+        if corpus_rows.is_usable(row, settings):
+          if sources.is_held_out(document):
+            return None
+          key = hashlib.sha256(document.encode()).digest()
+          smallest = min(smallest or (key, document), (key, document))
+    return smallest and smallest[1]
+
+  def read(split, file):
+    for document, row in rows_of(file):
+      if held_out and split != 'test':
+        is_validation = sources.is_held_out(document) or document == stand_in()
+        if is_validation != (split == 'validation'):
+          continue
+      yield row
+
+  def made_of(split):
+    made = dict(held_out=held_out, fields=fields)
+    made['files'] = corpus_rows.stat_files(files[split])
+    if any(map(file_formats.is_text, files[split])):
+      made['text_unit'] = data.text_unit
+    if data.references_field:
+      made['references_field'] = data.references_field
+    return made
+
+  return corpus_rows.Corpus(
+      name='jsonl',
+      splits=files,
+      read=read,
+      gsg=settings,
+      held_out=held_out,
+      has_files=True,
+      made_of=made_of,
+  )
 
 
-def _built_in(config, task, settings):
+def _fields(config, settings):
+  """Returns {name of a field in this package: its name in the files}."""
+  data = config.data
+  if settings:
+    # Without config.gsg the task makes gap sentences, of `text`.
+    return dict(text='text' if config.gsg is None else data.input_field)
+  fields = dict(document=data.input_field, summary=data.target_field)
+  if data.query_field:
+    fields['query'] = data.query_field
+  return fields
+
+
+def _read(file, fields, data):
+  """Yields the rows of a file with the names of fields in this package."""
+  keys = {data[key]: key for key in _FIELD_KEYS}
+  needed = {field: keys.get(field) for field in fields.values()}
+  for row in file_formats.read_rows(file, needed, data.text_unit):
+    row = {**row, **{name: row[field] for name, field in fields.items()}}
+    if data.references_field:
+      row['references'] = row.get(data.references_field)
+    yield row
+
+
+def _built_in(config, settings):
   def read(split, shard):
     del shard
     for row in built_in_rows(split, bool(settings)):
       yield corpus_rows.make_row(config, settings, row['id'], row)
 
   return corpus_rows.Corpus(
-      name=task,
+      name=config.data.task,
       splits=dict(train=['all'], validation=['all']),
       read=read,
       gsg=settings,
@@ -175,8 +251,7 @@ def built_in_rows(split, gap_sentences):
   """Reads the rows of the built-in corpus, in the order of their ids' hashes.
 
   Args:
-    gap_sentences: whether to read the documents for gap sentences, dicts of id
-      and text; otherwise the pairs, dicts of id, document and summary.
+    gap_sentences: whether to read the documents, not the pairs.
   """
   with lzma.open(BUILT_IN_FILE, 'rt', encoding='utf-8', newline='\n') as file:
     rows = [json.loads(line) for line in file]

@@ -39,15 +39,6 @@ class Corpus(NamedTuple):
   # Settings of span corruption; None: no document is corrupted.
   span_corruption: dict | None = None
 
-  @property
-  def fields(self):
-    """The names of the fields of a row."""
-    return (
-        ('id', 'text')
-        if self.gsg
-        else ('id', 'inputs', 'targets', 'references')
-    )
-
 
 def stat_files(files):
   """Returns [[absolute path, bytes, modification time]], for `made_of`."""
@@ -68,7 +59,6 @@ def make_rows(config, settings, file, rows):
   """Yields (original row, `make_row` of it) for the rows of a file.
 
   Args:
-    settings: keyword arguments of gap_sentences; None: summarising.
     file: its path, for errors and for the ids of rows without id.
   """
   name = os.path.basename(file)
@@ -87,8 +77,6 @@ def make_row(config, settings, where, row):
   Args:
     settings: keyword arguments of gap_sentences; None: summarising.
     where: file and number of the row, for errors.
-    row: dict with id and text; or with id, document and summary, and optionally
-      query, sections, documents, references.
   """
   name = str(row['id'])
   if settings is not None:
@@ -121,12 +109,11 @@ def make_row(config, settings, where, row):
 
 
 def count_pages(rows, data):
-  """Counts sections and documents without a page of their own.
+  """Counts sections or documents beyond data.num_pages.
 
   Returns:
-    dict: dropped_pages (sections or documents beyond data.num_pages),
-    dropped_in (rows that have them), without_sections (rows cut as 'spatial'
-    instead). {} if data.pages reads neither sections nor documents.
+    dict: dropped_pages, dropped_in (rows that have them), without_sections
+    (rows cut as 'spatial' instead); {} for other data.pages.
   """
   field = pages.FIELDS.get(data.pages)
   if field is None:

@@ -12,96 +12,27 @@ is the same for every j, so sentences are ranked by the integer overlap_j; ties
 are exact and go to the earlier sentence. Words are those of Google's
 rouge_score without stemming: lower case, runs of a-z and 0-9; or those of any
 script, in a document that is not written in a-z (`words.is_latin`).
-
-PEGASUS's variants: `sequential` scores a sentence together with those already
-chosen; `..._unique` takes the words of the two sides as sets S and R. Then
-F1 = 2 |S & R| / (|S| + |R|) with |S| + |R| = |S & R| + (words of the document).
-F1 grows with |S & R|, so sentences are ranked by that integer.
 """
 
 from collections import Counter
 import hashlib
 
-import numpy as np
-
 from locost_jax.data import text as text_lib
 from locost_jax.data import words as words_lib
 from locost_jax.errors import InputError
 
-STRATEGIES = (
-    'independent',
-    'independent_unique',
-    'sequential',
-    'sequential_unique',
-    'lead',
-    'random',
-)
-
-
-def _count_words(words, unique):
-  return dict.fromkeys(words, 1) if unique else Counter(words)
-
-
-def _total(counts):
-  total = Counter()
-  for count in counts:
-    total.update(count)
-  return total
+STRATEGIES = 'independent', 'lead', 'random'
 
 
 def _independent(counts, k):
   """Returns the k sentences that overlap most with the rest (equation 4)."""
-  total = _total(counts)
+  total = Counter()
+  for count in counts:
+    total.update(count)
   overlaps = [
       sum([min(n, total[w] - n) for w, n in count.items()]) for count in counts
   ]
   return sorted(range(len(counts)), key=lambda j: -overlaps[j])[:k]
-
-
-def _sequential(counts, k, unique):
-  """Chooses k sentences one by one, as PEGASUS's sequential strategy.
-
-  A candidate is scored together with the sentences already chosen, against the
-  remaining ones, and ranked by the overlap. Let u(w) be the count of w in the
-  chosen sentences. Candidate j changes the overlap by
-
-    gain_j = sum_w o(u + c_j, C - u - c_j) - o(u, C - u),
-
-  where o is the minimum (unique: at most 1). A choice changes only the terms of
-  its own words.
-  """
-  total = _total(counts)
-  most = 1 if unique else max(total.values(), default=0)
-  postings = {}
-  for j, count in enumerate(counts):
-    for w, n in count.items():
-      postings.setdefault(w, []).append((j, n))
-  # A word that is in one sentence only cannot overlap.
-  postings = {
-      w: np.array(found).T for w, found in postings.items() if len(found) > 1
-  }
-  used = dict.fromkeys(postings, 0)
-  gains = np.zeros(len(counts), np.int64)
-
-  def add(w, sign):
-    js, ns = postings[w]
-    u, rest = used[w], total[w] - used[w]
-    gains[js] += sign * (
-        np.minimum(np.minimum(u + ns, rest - ns), most) - min(u, rest, most)
-    )
-
-  for w in postings:
-    add(w, 1)
-  chosen = np.zeros(len(counts), bool)
-  for _ in range(k):
-    best = int(np.argmax(np.where(chosen, np.iinfo(np.int64).min, gains)))
-    chosen[best] = True
-    for w, n in counts[best].items():
-      if w in postings:
-        add(w, -1)
-        used[w] += n
-        add(w, 1)
-  return np.flatnonzero(chosen).tolist()
 
 
 def _random(sentences, k, seed):
@@ -121,16 +52,11 @@ def select_sentences(sentences, ratio=0.2, strategy='independent', seed=0):
 
   Args:
     ratio: K = floor(ratio M) are chosen; in [0, 1].
-    strategy: one of STRATEGIES. 'independent' is the paper's (equation 4);
-      'sequential' scores a sentence with those already chosen; '_unique' counts
-      a word once on each side; 'lead' takes the first K.
+    strategy: 'independent' (equation 4), 'lead' (the first K) or 'random'.
     seed: seed of 'random'; equal documents give equal choices.
 
   Returns:
     K indices in increasing order; [] if M ratio < 1.
-
-  Raises:
-    InputError: the ratio is outside [0, 1], or the strategy is unknown.
   """
   if not 0 <= ratio <= 1:
     raise InputError(f'gsg.ratio={ratio} must lie between 0 and 1')
@@ -146,13 +72,9 @@ def select_sentences(sentences, ratio=0.2, strategy='independent', seed=0):
     return list(range(k))
   if strategy == 'random':
     return sorted(_random(sentences, k, seed))
-  unique = strategy.endswith('_unique')
   is_latin = words_lib.is_latin(sentences)
   tokenize = words_lib.latin if is_latin else words_lib.of_any_script
-  counts = [_count_words(tokenize(sentence), unique) for sentence in sentences]
-  if strategy.startswith('independent'):
-    return sorted(_independent(counts, k))
-  return sorted(_sequential(counts, k, unique))
+  return sorted(_independent([Counter(tokenize(s)) for s in sentences], k))
 
 
 def gap_sentences(text, ratio=0.2, strategy='independent', mask='', seed=0):

@@ -27,9 +27,8 @@ from locost_jax.config import commands
 from locost_jax.config import tables
 from locost_jax.config.progress import Line
 from locost_jax.data import corpus as corpus_lib
-from locost_jax.data import gsg
 from locost_jax.data import pages
-from locost_jax.data import span_corruption
+from locost_jax.data import preprocessors
 from locost_jax.data import tasks
 from locost_jax.vocabularies.vocabulary import surround
 
@@ -126,68 +125,48 @@ class _Measured(NamedTuple):
 def _measure(task, found, split, vocabulary, data, max_documents, line):
   """Reads and measures the rows of a split; see `inspect`."""
   lengths, unusable, hashes, examples = [], 0, set(), []
-  corrupt, spans = None, found.span_corruption
-  if spans is not None:
-    corrupt = span_corruption.maker(vocabulary, data, spans)
+  make = preprocessors.maker(found, data, vocabulary)
   shards = found.splits[split]
   rows = (row for shard in shards for row in found.read(split, shard))
   for number, row in enumerate(rows):
     if number == max_documents > 0:
       break
     line.show([f'{task} {split}: {number} documents'])
-    made = example(row, found.gsg)
-    if made is not None and corrupt is not None:
-      sides = corrupt(vocabulary.encode(row['text']), row['id'])
-      made = (
-          made
-          if sides is None
-          else tuple(vocabulary.decode(side, True) for side in sides)
-      )
+    made = make(row)
     if made is None:
       unusable += 1
       continue
-    shown, length, lost = read(made[0], vocabulary, data)
-    targets = surround(vocabulary, vocabulary.encode(made[1]))
-    kept, count = data.max_target_length, len(targets)
-    lengths.append((length, count, lost, max(count - kept, 0)))
-    hashes.add(hashlib.sha256(made[0].encode('utf-8', 'replace')).digest())
-    if len(examples) < EXAMPLES:
-      examples.append(
-          dict(
-              id=row['id'],
-              inputs=_shorten(shown),
-              targets=_shorten(vocabulary.decode(targets[: kept - 1], True)),
-          )
+    whole = preprocessors.trim(made, data, vocabulary)
+    lost = {side: whole[side] - len(made[side]) for side in whole}
+    if data.pages:
+      shown, whole['inputs'], lost['inputs'] = read_pages(
+          made['text'], vocabulary, data
       )
+    else:
+      shown = vocabulary.decode(made['inputs'], True)
+    lengths.append(
+        [
+            count[side]
+            for count in (whole, lost)
+            for side in ('inputs', 'targets')
+        ]
+    )
+    hashes.add(hashlib.sha256(made['text'].encode()).digest())
+    if len(examples) < EXAMPLES:
+      targets = vocabulary.decode(made['targets'], True)
+      shown, targets = map(_shorten, (shown, targets))
+      examples.append(dict(id=row['id'], inputs=shown, targets=targets))
   lengths = np.array(lengths, np.int64).reshape(-1, 4)
   return _Measured(lengths, unusable, hashes, examples)
 
 
-def example(row, settings):
-  """Returns (input, target) of a row; None if it gives no example.
-
-  The input is JSON if documents are cut into pages.
-  """
-  if settings is not None:
-    return gsg.gap_sentences(row['text'], **settings)
-  parts = row['inputs'], row['targets']
-  return parts if all(part.strip() for part in parts) else None
-
-
-def read(text, vocabulary, data):
-  """Returns an input of `example` as a model sees it, with its length.
+def read_pages(text, vocabulary, data):
+  """Reads JSON of a query and the fields of `pages.pieces` as a model does.
 
   Returns:
     (the text that is kept, one page per line; number of tokens, marks included;
     number of tokens that are cut off).
   """
-  if not data.pages:
-    ids = surround(vocabulary, vocabulary.encode(text))
-    return (
-        vocabulary.decode(ids[: data.max_input_length - 1], True),
-        len(ids),
-        max(len(ids) - data.max_input_length, 0),
-    )
   row = json.loads(text)
   made = pages.of_row(row, data, vocabulary)
   parts = pages.parts_of(row, data, vocabulary)

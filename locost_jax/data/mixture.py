@@ -46,15 +46,10 @@ class Subset(records.TrainingSet):
 
 
 def choose_examples(task, cache, data):
-  """Chooses the training examples of a task.
+  """Chooses the training examples of a task, by config.data.seed alone.
 
-  The choice depends only on config.data.seed and the number of records, so all
-  processes agree. With one seed, a larger choice contains every smaller one.
-
-  Args:
-    cache: records.Cache of its training split. If train_examples is 0, None or
-      a streamed.StreamedCache is allowed.
-    data: config.data: train_examples, seed.
+  A larger choice contains every smaller one. Without data.train_examples, the
+  cache (also None or a streamed.StreamedCache) is returned.
   """
   count = data.train_examples
   if not count or cache is None:

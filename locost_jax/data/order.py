@@ -35,13 +35,9 @@ SHARDS, RECORDS, BATCHES = 0, 1, 2
 
 
 def permutation(n, *key):
-  """Returns a permutation of range(n) that depends only on `key`.
+  """Returns a permutation of range(n), int64, that depends only on integers.
 
-  Args:
-    *key: integers, for example (seed, RECORDS, epoch, window).
-
-  Returns:
-    int64 [n].
+  They are for example (seed, RECORDS, epoch, window).
   """
   words = [k % 2**64 for k in key]
   bits = np.random.Philox(np.random.SeedSequence(words)).random_raw(n)
@@ -49,13 +45,10 @@ def permutation(n, *key):
 
 
 def window_shards(shards, size, seed, epoch, window):
-  """Returns the shards of one window.
+  """Returns the numbers of the shards of one window; [] after the last one.
 
   Args:
     size: shards in a window; the last window of an epoch may have fewer.
-
-  Returns:
-    A list of shard numbers; empty after the last window of the epoch.
   """
   order = permutation(shards, seed, SHARDS, epoch)
   return order[window * size : (window + 1) * size].tolist()
@@ -102,11 +95,9 @@ def group_batches(lengths, batch_size, seed, group):
 
   Args:
     lengths: int [GROUP * batch_size, k], the shape each record is padded to.
-    batch_size: records in a batch.
 
   Returns:
-    int64 [GROUP, batch_size]: the records of each batch, as indices into
-    `lengths`.
+    int64 [GROUP, batch_size]: the records of each batch.
   """
   # The last key of lexsort is the primary one; the sort is stable.
   by_length = np.lexsort(np.asarray(lengths).T[::-1])
@@ -133,11 +124,8 @@ def budget_batches(padded, tokens):
     tokens: maximum input tokens of a batch, padding included.
 
   Returns:
-    A list of (rows int64 [at most size], size): the records of a batch as
-    indices into `padded`, and the number of rows it is filled up to.
-
-  Raises:
-    InputError: a record is longer than the budget.
+    A list of (rows int64 [at most size], size): the records of a batch, and the
+    number of rows it is filled up to.
   """
   sizes = padded[:, :-1].prod(axis=1)
   left = np.lexsort([*padded.T[::-1], sizes])

@@ -70,14 +70,9 @@ def document(documents, num_pages):
 def pieces(row, form, num_pages):
   """Returns the texts of a row that are tokenised one by one.
 
-  Args:
-    row: dict with document, sections or documents, as the form needs (see
-      FIELDS). If sections are missing or [], the document is cut as 'spatial'.
-    num_pages: P; ignored by the chunks.
-
-  Returns:
-    List of str: the pages; the sentences for 'sentence_chunks'; only the
-    document for 'chunks'.
+  They are its pages, for 'sentence_chunks' its sentences, for 'chunks' only the
+  document. The row has the field of FIELDS; without sections, the document is
+  cut as 'spatial'.
   """
   if form == 'spatial':
     return spatial(row['document'], num_pages)
@@ -146,7 +141,6 @@ def tokenise(parts, query, data, max_length, vocabulary):
 
   Args:
     parts: list of texts; see `pieces`.
-    query: text in front of pages; '': none.
     data: config.data, or an object with its pages, page_length, query_in and
       empty_page (the text of an empty page; '': the page gets no tokens, so
       that a model masks it).
@@ -184,13 +178,7 @@ def tokenise(parts, query, data, max_length, vocabulary):
 
 
 def fronts(pages, front, later):
-  """Returns the ids in front of each page.
-
-  Args:
-    pages: lists of ids; [] for a page without tokens.
-    front: ids in front of the first page that has tokens.
-    later: ids in front of the others.
-  """
+  """Returns `front` for the first page with tokens, `later` for the others."""
   first = next((i for i, page in enumerate(pages) if page), None)
   return [front if i == first else later for i in range(len(pages))]
 
@@ -217,9 +205,6 @@ def pack(sentences, size, max_length, first=None):
     size: maximum ids of a chunk; a longer sentence is cut.
     max_length: maximum ids in all chunks; further ids are dropped.
     first: maximum ids of the first chunk; None: size.
-
-  Returns:
-    List of lists of ids, none longer than `size`, none empty.
   """
   first = size if first is None else first
   chunks, left = [], max_length

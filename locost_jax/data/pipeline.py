@@ -9,8 +9,8 @@ not change a batch; each host gets a contiguous part of every global batch.
 filled up with padding rows of zero weight, so no record is dropped or counted
 twice, and every host sees the same number of batches.
 
-data/batch_arrays.py lists the arrays of a batch, data/buckets.py the lengths
-they are padded to. This module needs neither TensorFlow nor JAX.
+data/buckets.py lists the arrays of a batch and the lengths they are padded to.
+This module needs neither TensorFlow nor JAX.
 """
 
 import functools
@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from locost_jax.data import batch_arrays
 from locost_jax.data import buckets
 from locost_jax.data import order
 from locost_jax.data.pages import CHUNKS
@@ -71,13 +70,12 @@ def train_batches(cache, vocabulary, config, start_step=0, host=0, hosts=1):
     hosts: how many hosts share each global batch.
 
   Returns:
-    An iterator of batches (see data/batch_arrays.py) of batch_size / hosts
-    rows. A thread prefetches them. It stops when the iterator is closed or
-    garbage-collected; its exceptions are raised by the iterator.
+    An iterator of batches (see data/buckets.py) of batch_size / hosts rows. A
+    thread prefetches them; closing the iterator ends it.
 
   Raises:
-    InputError: hosts do not divide the batch size, or `check` fails. The
-      iterator raises it if the training corpus has no records.
+    InputError: hosts do not divide the batch size, or `check` fails; from the
+      iterator: the training corpus has no records.
   """
   _host_rows(config.train.batch_size, 'train.batch_size', hosts)
   check(config, hosts)
@@ -96,7 +94,7 @@ def _train(cache, vocabulary, config, start_step, host, hosts):
     for batch in batches[skipped:]:
       rows, count = _host_part(batch, host, hosts)
       found = _read([records[i] for i in rows])
-      yield batch_arrays.make_batch(
+      yield buckets.make_batch(
           found, count, batch.shape, vocabulary, config.data.targets_start
       )
     group, skipped = group + 1, max(skipped - len(batches), 0)
@@ -160,11 +158,8 @@ def eval_batches(cache, vocabulary, config, host=0, hosts=1):
 
   Records are sorted by length to waste little padding.
 
-  Args:
-    hosts: how many hosts share each global batch.
-
   Returns:
-    An iterator of (batch, info): a batch (see data/batch_arrays.py) of
+    An iterator of (batch, info): a batch (see data/buckets.py) of
     eval.batch_size / hosts rows, and a dict with the lists id and reference.
     They cover the real rows, which come first; padding rows with zero weights
     follow. A reference is a list if the document has several references.
@@ -193,7 +188,7 @@ def _evaluate(cache, vocabulary, config, host, hosts):
         id=[row['id'] for row in found],
         reference=[row.get('references') or row['reference'] for row in found],
     )
-    yield batch_arrays.make_batch(
+    yield buckets.make_batch(
         found, size, batch.shape, vocabulary, config.data.targets_start
     ), info
 

@@ -14,6 +14,7 @@ import glob
 import json
 import os
 import re
+import sys
 from typing import NamedTuple
 
 from locost_jax.data import corpora
@@ -34,12 +35,16 @@ class Shard(NamedTuple):
   file: str | None  # path; None: TFDS is mocked and has no files
 
 
-def corpus(config, task, settings):
-  """Finds the Corpus of a task in local files, or else in TFDS.
+def corpus(config, settings):
+  """Finds the Corpus of config.data.task in local files, or else in TFDS.
+
+  Args:
+    settings: keyword arguments of gap_sentences; None: summarising.
 
   Raises:
     InputError: the corpus is not prepared; the message says what to do.
   """
+  task = config.data.task
   files = find_files(task, config.data.corpora_dir)
   if files and 'train' not in files:
     raise InputError(
@@ -83,12 +88,8 @@ def _in_tfds(task, data):
   entry, shards = corpora.TABLE[task], find_tfds_shards(task, data)
 
   def read_rows(split, name):
-    from locost_jax.data import preprocessors  # TensorFlow
-
     (shard,) = (shard for shard in shards[split] if shard.name == name)
-    rows = preprocessors.read_tfds(
-        shard.tfds, split, data.tfds_dir, shard.number
-    )
+    rows = _read_tfds(shard, split, data.tfds_dir)
     return f'{split} {name}', map(entry.row, rows)
 
   def made_of(split):
@@ -108,26 +109,16 @@ def _in_tfds(task, data):
 
 def find_files(task, directory):
   """Finds the local files of a task: split -> sorted paths."""
-  files = {}
+  files, directory = {}, os.path.join(glob.escape(directory), task)
   for split in corpora.TABLE[task].splits:
-    found = [
-        path
-        for pattern in PATTERNS
-        for path in glob.glob(
-            os.path.join(glob.escape(directory), task, pattern.format(split))
-        )
-    ]
-    if found:
-      files[split] = sorted(found)
-  return files
+    for pattern in PATTERNS:
+      found = glob.glob(os.path.join(directory, pattern.format(split)))
+      files.setdefault(split, []).extend(found)
+  return {split: sorted(found) for split, found in files.items() if found}
 
 
 def find_tfds_shards(task, data):
-  """Finds the files of a task that TFDS has prepared: split -> list of Shard.
-
-  Raises:
-    InputError: the corpus is not prepared; the message says what to do.
-  """
+  """Finds the files that TFDS prepared of a task: split -> list of Shard."""
   entry, ways = corpora.TABLE[task], []
   try:
     found = {tfds: find_tfds(tfds, data.tfds_dir) for tfds in entry.tfds}
@@ -141,7 +132,9 @@ def find_tfds_shards(task, data):
                 f'{tfds}#{i}' if file else tfds, tfds, i if file else None, file
             )
             for tfds, where in found.items()
-            for i, file in enumerate(tfds_shards(where, split) or [None])
+            for i, file in enumerate(
+                sorted(map(str, where.glob(f'*-{split}.*-of-*'))) or [None]
+            )
         ]
         for split in entry.splits
     }
@@ -164,8 +157,7 @@ def find_tfds(name, tfds_dir=''):
       ~/tensorflow_datasets.
 
   Returns:
-    The directory of this version (by default the newest) for
-    `tfds.builder_from_directory`.
+    The directory of this version, by default the newest: an epath.Path.
   """
   from etils import epath  # also reads gs:// and the like
 
@@ -190,14 +182,57 @@ def find_tfds(name, tfds_dir=''):
         'data directory of TFDS'
     )
   newest = max(prepared, key=lambda v: tuple(map(int, v.split('.'))))
-  return str(root / newest)
+  return root / newest
 
 
-def tfds_shards(directory, split):
-  """Returns the sorted files of a split in a directory of `find_tfds`."""
-  from etils import epath
+def load_tensorflow():
+  """Imports TensorFlow quietly and keeps it off the accelerators; returns it.
 
-  return sorted(map(str, epath.Path(directory).glob(f'*-{split}.*-of-*')))
+  A line of its C++ code, "GPU will not be used", does not apply to JAX, and no
+  setting turns it off. Exceptions are still raised.
+  """
+  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # after loading
+  sys.stderr.flush()
+  kept = os.dup(2)
+  try:
+    with open(os.devnull, 'wb') as nothing:
+      os.dup2(nothing.fileno(), 2)
+    import tensorflow as tf
+  finally:
+    os.dup2(kept, 2)
+    os.close(kept)
+  try:
+    # TensorFlow would otherwise allocate the accelerators' memory.
+    tf.config.set_visible_devices([], 'GPU')
+    tf.config.set_visible_devices([], 'TPU')
+  except RuntimeError:
+    pass  # TensorFlow is already initialised in this process
+  return tf
+
+
+def _read_tfds(shard, split, tfds_dir):
+  """Yields the rows of a Shard that `find_tfds` has found; downloads nothing.
+
+  TFDS itself takes minutes to find that a corpus is not prepared.
+  """
+  load_tensorflow()
+  import tensorflow_datasets as tfds
+
+  if shard.number is not None:
+    split = f'{split}[{shard.number}shard:{shard.number + 1}shard]'
+  rows = tfds.load(
+      shard.tfds,
+      split=split,
+      download=False,
+      shuffle_files=False,
+      data_dir=os.path.expanduser(tfds_dir) or None,
+  )
+  for row in tfds.as_numpy(rows):
+    yield {
+        key: value.decode('utf-8', 'replace')
+        for key, value in row.items()
+        if isinstance(value, bytes)
+    }
 
 
 def count_tfds(shards, split):

@@ -116,9 +116,14 @@ class Cache(TrainingSet):
     self._lock = threading.Lock()
     self._error = self._check = None
     if verify and RECORDS in known:
-      self._check = threading.Thread(
-          target=self._verify, args=(known[RECORDS],), daemon=True
-      )
+
+      def check():
+        try:
+          _verify(self.path, RECORDS, known[RECORDS])
+        except InputError as error:
+          self._error = error
+
+      self._check = threading.Thread(target=check, daemon=True)
       self._check.start()
 
   def __len__(self):
@@ -141,21 +146,11 @@ class Cache(TrainingSet):
       return self._reader.read([int(i) for i in indices])
 
   def wait_until_checked(self):
-    """Waits until the checksum of the records is verified.
-
-    Raises:
-      InputError: the records are damaged.
-    """
+    """Waits until the records are verified; InputError: they are damaged."""
     if self._check is not None:
       self._check.join()
       if self._error is not None:
         raise self._error
-
-  def _verify(self, checksum):
-    try:
-      _verify(self.path, RECORDS, checksum)
-    except InputError as error:
-      self._error = error
 
   def _unpack(self, row):
     with _damage(self.path, RECORDS):
@@ -193,11 +188,7 @@ def _load(path, name, stats, columns):
 
 @contextlib.contextmanager
 def _damage(directory, name):
-  """A context in which any error becomes the InputError of a damaged file.
-
-  Yields:
-    The path of the file.
-  """
+  """Yields a file's path; any error becomes the InputError of its damage."""
   path = directory / name
   try:
     yield path
@@ -233,10 +224,9 @@ def is_complete(path, key):
 
 @contextlib.contextmanager
 def locked(path, wait=True):
-  """Holds the lock of a cache, so that no other process builds it; may wait.
+  """Holds the lock of a cache, so that no other process builds it.
 
-  Yields:
-    True; False if another process holds the lock and `wait` is False.
+  Yields whether it holds the lock, which may be False without `wait`.
   """
   try:
     file = files.open_locked(f'{path}.lock', wait, parents=True)

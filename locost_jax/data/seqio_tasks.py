@@ -17,16 +17,19 @@ This module loads TensorFlow, so no other module of locost_jax imports it.
 import functools
 
 from ml_collections import ConfigDict
+import numpy as np
 
 from locost_jax.config import schema
 from locost_jax.data import corpora
 from locost_jax.data import corpus as corpus_lib
+from locost_jax.data import prepared_corpora
 from locost_jax.data import preprocessors
 from locost_jax.data import tasks
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
-seqio = preprocessors.seqio  # imported there, quietly
+tf = prepared_corpora.load_tensorflow()
+import seqio  # after TensorFlow, which is loaded quietly
 
 # The keys that are read.
 DEFAULTS = ConfigDict(
@@ -110,6 +113,115 @@ def _make(config, vocabulary):
   return found
 
 
+class Vocabulary(seqio.Vocabulary):
+  """Wraps one of vocabularies/vocabulary.py as a seqio.Vocabulary."""
+
+  def __init__(self, vocabulary):
+    super().__init__(extra_ids=vocabulary.extra_ids)
+    self.vocabulary = vocabulary
+
+  bos_id = property(lambda self: self.vocabulary.bos_id)
+  eos_id = property(lambda self: self.vocabulary.eos_id)
+  unk_id = property(lambda self: self.vocabulary.unk_id)
+
+  @property
+  def _base_vocab_size(self):
+    return self.vocabulary.size - self.extra_ids
+
+  def _encode(self, s):
+    return self.vocabulary.encode(s)
+
+  def _decode(self, ids):
+    return self.vocabulary.decode(ids)
+
+  def _encode_tf(self, s):
+    def encode(text):
+      # A scalar array in eager mode, bytes in a graph.
+      text = text.item() if isinstance(text, np.ndarray) else text
+      return np.asarray(self.vocabulary.encode(text.decode()), np.int32)
+
+    ids = tf.numpy_function(encode, [s], tf.int32, stateful=False)
+    return tf.ensure_shape(ids, [None])
+
+  def _decode_tf(self, ids):
+    def decode(rows):
+      rows = np.asarray(rows)
+      texts = map(self.vocabulary.decode, rows.reshape(-1, rows.shape[-1]))
+      texts = np.array([text.encode() for text in texts], object)
+      return texts.reshape(rows.shape[:-1])
+
+    texts = tf.numpy_function(decode, [ids], tf.string, stateful=False)
+    return tf.ensure_shape(texts, ids.shape[:-1])
+
+  def __eq__(self, other):
+    return (
+        isinstance(other, Vocabulary)
+        and self.vocabulary.fingerprint == other.vocabulary.fingerprint
+    )
+
+
+class Source(seqio.DataSource):
+  """The examples of a corpus, as Python makes them shard by shard.
+
+  They have id, inputs and targets (int32, with bos, if any), `_pretokenized` of
+  both, and for summarising references (JSON). With config.data.pages, inputs
+  are the concatenated pages, and pages (int32 [P]) has the length of each.
+  """
+
+  def __init__(self, config, vocabulary):
+    """Makes the source; reads nothing yet."""
+    super().__init__(splits=())
+    self._config, self._vocabulary = config, vocabulary
+
+  @functools.cached_property
+  def corpus(self):
+    """The Corpus to read."""
+    return corpus_lib.corpus(self._config)
+
+  splits = property(lambda self: tuple(self.corpus.splits))
+  supports_arbitrary_sharding = False  # a shard is a file
+
+  def list_shards(self, split):
+    """Returns the files of a split."""
+    return self.corpus.splits[split]
+
+  def get_dataset(
+      self, split='train', shuffle=True, seed=None, shard_info=None, **unused
+  ):
+    """Returns a split, or the part in every num_shards-th of its shards."""
+    del unused
+    found, data = self.corpus, self._config.data
+    tasks.check_size(self._config, found, split)
+    names = found.splits[split]
+    if shard_info:
+      names = names[shard_info.index :: shard_info.num_shards]
+    if shuffle:
+      names = np.random.default_rng(seed).permutation(names).tolist()
+    make = preprocessors.maker(found, data, self._vocabulary)
+    spec = dict(
+        id=tf.TensorSpec([], tf.string),
+        inputs=tf.TensorSpec([None], tf.int32),
+        targets=tf.TensorSpec([None], tf.int32),
+        targets_pretokenized=tf.TensorSpec([], tf.string),
+    )
+    spec['inputs_pretokenized'] = spec['inputs' if data.pages else 'id']
+    if data.pages:
+      spec['pages'] = spec['inputs']
+    if found.gsg is None:
+      spec['references'] = spec['id']
+
+    def examples():
+      for row in (row for name in names for row in found.read(split, name)):
+        made = make(row, keep_empty=split != 'train')
+        if made is not None:
+          made['inputs_pretokenized'] = made['inputs' if data.pages else 'text']
+          made['targets_pretokenized'] = made['reference']
+          made['references'] = row.get('references')
+          yield {key: made[key] for key in spec}
+
+    return tf.data.Dataset.from_generator(examples, output_signature=spec)
+
+
 def _make_task(config, name, vocabulary):
   """Makes the seqio.Task of a corpus."""
   config = config.copy_and_resolve_references()
@@ -120,16 +232,23 @@ def _make_task(config, name, vocabulary):
     data.pages = ''  # gap sentences are not cut into pages
   else:
     config.gsg = config.span_corruption = None
-  objective = (
-      corpus_lib.settings_of(config, name),
-      corpus_lib.span_settings(config, corpus_lib.is_gsg(name), name),
-  )
-  source = preprocessors.RowSource(
+  return task_of(config, name, vocabulary)
+
+
+def task_of(config, name, vocabulary):
+  """Makes the seqio.Task of a corpus, which is not registered."""
+  feature = seqio.Feature(Vocabulary(vocabulary), add_eos=True)
+  features = dict(inputs=feature, targets=feature)
+  if config.data.pages:  # inputs are then tokens with marks
+    features['inputs'] = seqio.Feature(
+        seqio.PassThroughVocabulary(vocabulary.size), add_eos=False
+    )
+  return seqio.Task(
       name,
-      functools.partial(corpus_lib.corpus, config),
-      functools.partial(tasks.check_size, config),
+      source=Source(config, vocabulary),
+      preprocessors=[seqio.preprocessors.append_eos_after_trim],
+      output_features=features,
   )
-  return preprocessors.task_of(source, objective, data, vocabulary)
 
 
 def _rate(data, task):

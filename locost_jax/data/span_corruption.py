@@ -86,12 +86,7 @@ def counts(length, density, mean_length, max_spans):
 def longest(max_input, max_target, density, mean_length, max_spans):
   """Returns the most tokens of a text whose input and target both fit.
 
-  Args:
-    max_input: maximum tokens of the input, without marks.
-    max_target: maximum tokens of the target, without marks.
-
-  Returns:
-    At least 2; 0 if no text fits.
+  Maximum lengths are without marks. At least 2; 0 if no text fits.
   """
 
   def fits(length):
@@ -121,15 +116,12 @@ def _divide(total, parts, generator):
 
 
 def cut_out(ids, is_noise, sentinels):
-  """Makes input and target of a text.
+  """Makes (input, target), int arrays, of a text; see the top of this module.
 
   Args:
     ids: int [n].
     is_noise: bool [n], the tokens to cut out.
     sentinels: ids, at least one for each span.
-
-  Returns:
-    (input, target), int arrays; see the top of this module.
   """
   begins = is_noise & ~np.append(False, is_noise[:-1])
   marks = np.asarray(sentinels, np.int32)[np.cumsum(begins) - 1]
@@ -145,10 +137,6 @@ def maker(vocabulary, data, settings):
     function (ids of a text without marks, id of its document) -> (input,
     target), int32 arrays without marks; None if the document is not drawn or
     has fewer than two tokens.
-
-  Raises:
-    InputError: the vocabulary has no sentinels, or the maximum lengths are too
-      short for any example.
   """
   marks = len(vocabulary_lib.surround(vocabulary, []))
   ids_of_spans = sentinels(vocabulary)

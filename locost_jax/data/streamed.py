@@ -70,22 +70,22 @@ class StreamedCache:
 
   def sizes(self, epoch, index):
     """Returns the number of records of each shard of a window; may wait."""
-    shards = order.window_shards(
-        self._shards, self._size, self._seed, epoch, index
-    )
-    self.wait(shards)
-    return [self._records[shard] for shard in shards]
+    return [self._records[s] for s in self._wait_for_window(epoch, index)]
 
   def window(self, epoch, index):
     """Returns the caches of the shards of a window; may wait."""
     return self._opened(epoch, index)
 
   def _open(self, epoch, index):
+    shards = self._wait_for_window(epoch, index)
+    return [records.Cache(shard_path(self._path, s)) for s in shards]
+
+  def _wait_for_window(self, epoch, index):
     shards = order.window_shards(
         self._shards, self._size, self._seed, epoch, index
     )
     self.wait(shards)
-    return [records.Cache(shard_path(self._path, s)) for s in shards]
+    return shards
 
   def _is_there(self, shard):
     if shard not in self._records:
@@ -151,9 +151,6 @@ def tokenise_shards(job):
 
   Any number of processes on any number of hosts share the work. Each takes the
   next shard that is not locked.
-
-  Args:
-    job: (the blocks.Job of all shards, the directory of their caches).
   """
   job, path = job
   # First the shards without a lock; then wait for those of other processes.

@@ -31,11 +31,9 @@ VOCABULARY_DOCUMENTS = 100_000
 
 
 def members(config):
-  """Lists the tasks of a config, each with a config of its own.
+  """Lists the tasks of a config (of a mixture: several): {name: own config}.
 
-  Returns:
-    dict of name -> config. A mixture gives one config for each of its tasks.
-    Otherwise the config itself under the name of its task ('jsonl' for files).
+  The name of files is 'jsonl'.
   """
   if corpus_lib.has_files(config):
     return {'jsonl': config}
@@ -58,12 +56,6 @@ def check(config):
 
   This is cheap: it reads the first row of every file, and more rows until one
   is long enough. It needs no TensorFlow, except for corpora in TFDS.
-
-  Raises:
-    InputError: an unknown task; a glob without a match; a first row that is no
-      JSON object or lacks a field; an empty corpus; a corpus in which every
-      document is too short for gap sentences; a vocabulary that does not exist;
-      settings that contradict each other.
   """
   data = config.data
   schema.check_section('data', data)
@@ -114,11 +106,7 @@ def _check_pages(data):
 
 
 def _check_tokens(data, masks, vocabulary):
-  """Raises an InputError if lengths or masks do not fit the vocabulary.
-
-  Args:
-    masks: strings that replace gap sentences; '': they are removed.
-  """
+  """Raises an InputError if lengths or masks do not fit the vocabulary."""
   marks = len(vocabulary_lib.surround(vocabulary, []))
   for key in ('max_input_length', 'max_target_length'):
     if data[key] <= marks:
@@ -223,11 +211,7 @@ def empty_error(config, found, split, rows):
 
 
 def check_size(config, found, split):
-  """Raises an InputError if a corpus has an unexpected number of rows.
-
-  Args:
-    config: the run's config; data.check_sizes=False lets any number pass.
-  """
+  """Raises an InputError if a corpus has an unexpected number of rows."""
   expected = found.sizes.get(split)
   if expected is None or not config.data.check_sizes:
     return
@@ -244,10 +228,8 @@ def check_size(config, found, split):
 def training_texts(config):
   """Yields the texts of the training split, to train a vocabulary on.
 
-  Yields:
-    Strings: documents, and summaries if the task has them. They come from the
-    first VOCABULARY_DOCUMENTS rows at most; the tasks of a mixture share this
-    number equally.
+  They come from the first VOCABULARY_DOCUMENTS rows at most; the tasks of a
+  mixture share this number equally.
   """
   configs = members(config).values()
   for member in configs:

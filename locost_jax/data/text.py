@@ -167,14 +167,13 @@ def _is_end(text, stop, follower, rest, lower_case=False):
 
 
 def sentence_spans(text, lower_case=False):
-  """Finds the sentences of a text.
+  """Finds the sentences of a text: a list of (start, end), in order.
+
+  They are text[start:end] without white space at their ends; together they
+  cover all other characters.
 
   Args:
     lower_case: whether a sentence may begin with a lower-case letter.
-
-  Returns:
-    A list of (start, end) in order. The sentences are text[start:end] without
-    white space at their ends; together they cover all other characters.
   """
   spans = []
   for start, end in paragraph_spans(text):
@@ -206,14 +205,11 @@ def squeeze(text):
 
 
 def split_sentences(text, lower_case=None):
-  """Splits a text into sentences.
+  """Returns the sentences of a text, white space squeezed; none is empty.
 
   Args:
     lower_case: whether a sentence may begin with a lower-case letter. None: in
       a text without capitals. Records are made with False.
-
-  Returns:
-    The sentences in order, white space squeezed; none is empty.
   """
   if lower_case is None:
     lower_case = not any(map(str.isupper, text))

@@ -156,7 +156,6 @@ def read_total_tokens(path, step, logged):
   """Returns a run's total tokens up to a step, or None if unknown.
 
   Args:
-    path: of metrics.jsonl; may not exist.
     logged: steps that the lines count; the next line will count the others.
   """
   tokens = None if logged else 0
@@ -167,25 +166,16 @@ def read_total_tokens(path, step, logged):
 
 
 def keys(path):
-  """Returns the sorted names of all numbers in a metrics.jsonl.
-
-  Raises:
-    InputError: no such file.
-  """
+  """Returns the sorted names of all numbers in a metrics.jsonl."""
   _expect_file(path)
   rows = [row for _, row in _read_lines(path)]
   return sorted({name for row in rows for name in row} - {'step'})
 
 
 def read_curve(path, key):
-  """Reads the curve of one number of a run.
+  """Reads (steps, values), lists, of a number of a run such as 'train/loss'.
 
-  Args:
-    key: 'train/loss' for example.
-
-  Returns:
-    (steps, values), two lists, without steps at which the number is missing or
-    null.
+  Steps at which it is missing or null are left out.
 
   Raises:
     InputError: no such file, or no line has the key.
@@ -210,12 +200,9 @@ def _expect_file(path):
 
 
 def truncate(path, step, is_evaluated=True):
-  """Removes the lines after a step, and an incomplete last line.
-
-  The file is replaced atomically.
+  """Removes the lines after a step, and an incomplete last one; atomically.
 
   Args:
-    step: the last step whose lines stay.
     is_evaluated: if False, only the training line of `step` itself stays.
   """
   path = Path(path)

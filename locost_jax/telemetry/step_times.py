@@ -109,11 +109,7 @@ class StepTimes:
 
   @contextlib.contextmanager
   def excluded(self, running):
-    """Context whose time does not count, except while a step still runs.
-
-    Args:
-      running: output arrays of that step, or None.
-    """
+    """Context whose time does not count, except while `running` runs."""
     start, done = self._clock(), self._watch_for(running)
     try:
       yield
@@ -189,10 +185,6 @@ class StepTimes:
 @contextlib.contextmanager
 def trace_steps(step_function, directory, steps, telemetry):
   """Context that traces some calls of a step function.
-
-  Args:
-    step_function: (state, batch) -> (state, metrics), compiled per shape of
-      the batch.
 
   Yields:
     The function to call instead; with 0 steps, and on hosts other than the

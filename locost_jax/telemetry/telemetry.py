@@ -127,13 +127,8 @@ class Telemetry:
     """Context for work other than training steps, such as saving.
 
     The progress line shows it. Its time does not count in the rates, except
-    while a step still runs.
-
-    Args:
-      running: output arrays of a step that may still run, or None.
-
-    Yields:
-      Whether the text was shown.
+    while the step of the arrays `running` still runs. Yields whether the text
+    was shown.
     """
     outer, self._activity = self._activity, text
     is_shown = self._show(now=self._line.live)
@@ -157,11 +152,7 @@ class Telemetry:
       yield
 
   def waiting(self, running=None):
-    """Returns a context that counts its time without a running step as waiting.
-
-    Args:
-      running: output arrays of a step that may still run, or None.
-    """
+    """Returns a context whose time, without the step `running`, is waiting."""
     return self._step_times.waiting(running)
 
   def note(self, text):
@@ -199,11 +190,7 @@ class Telemetry:
     return {'train/total_tokens': self._total_tokens}
 
   def machine_metrics(self, tokens):
-    """Returns the rates, totals and memory so far.
-
-    Returns:
-      name -> number.
-    """
+    """Returns the rates, totals and memory so far: name -> number."""
     if self._quiet:
       return {}
     row = self._step_times.rates(self._peak)
@@ -227,12 +214,8 @@ class Telemetry:
 def mean_of_finite(rows):
   """Returns the mean of each number over the steps, without skipped ones.
 
-  Args:
-    rows: list of dicts of scalars, as `train_step` returns them.
-
-  Returns:
-    dict of floats. `nonfinite` is the number of skipped steps; the others are
-    nan if all steps were skipped.
+  `nonfinite` is the number of skipped steps; the others are nan if all steps
+  were skipped.
   """
   kept = [row for row in rows if not row['nonfinite']]
   means = {

@@ -73,9 +73,7 @@ def _training_lines(texts, seed, max_bytes):
 
   The lines with the smallest hashes are kept, in the order of the hashes.
   """
-  kept = {}  # hash -> line
-  total = 0
-  limit = 1 << 64
+  kept, total, limit = {}, 0, 1 << 64  # hash -> line in UTF-8
   prefix = b'%d:' % seed
   for text in texts:
     for line in _short_lines(text):
@@ -83,15 +81,24 @@ def _training_lines(texts, seed, max_bytes):
       key = int.from_bytes(
           hashlib.blake2b(prefix + data, digest_size=8).digest(), 'big'
       )
-      if key >= limit or key in kept:
-        continue
-      kept[key] = data.decode()
-      total += len(data)
+      if key < limit and key not in kept:
+        kept[key] = data
+        total += len(data)
       if total > 2 * max_bytes:
-        limit, total = _keep_smallest(kept, max_bytes)
-  if total > max_bytes:
-    _keep_smallest(kept, max_bytes)
-  return [kept[key] for key in sorted(kept)]
+        kept, total, limit = _smallest(kept, max_bytes)
+  kept, _, _ = _smallest(kept, max_bytes)
+  return [data.decode() for data in kept.values()]
+
+
+def _smallest(lines, max_bytes):
+  """Returns (lines with the smallest hashes, bytes, first hash left out)."""
+  kept, total = {}, 0
+  for key in sorted(lines):
+    if total + len(lines[key]) > max_bytes:
+      return kept, total, key
+    kept[key] = lines[key]
+    total += len(lines[key])
+  return kept, total, 1 << 64
 
 
 def _short_lines(text):
@@ -105,18 +112,3 @@ def _short_lines(text):
       line = line[cut:].lstrip()
     if line:
       yield line
-
-
-def _keep_smallest(kept, max_bytes):
-  """Drops the largest hashes beyond `max_bytes`; returns (limit, bytes)."""
-  total = 0
-  limit = None
-  for key in sorted(kept):
-    if limit is None:
-      total += len(kept[key].encode('utf-8'))
-      if total <= max_bytes:
-        continue
-      limit = key
-      total -= len(kept[key].encode('utf-8'))
-    del kept[key]
-  return limit, total

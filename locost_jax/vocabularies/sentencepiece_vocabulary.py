@@ -96,11 +96,12 @@ class SentencePieceVocabulary:
   def encode_with_ends(self, text):
     """Returns the ids of `encode(text)` and where each token ends.
 
-    Returns:
-      (ids, ends), lists of equal length: token i ends after the first ends[i]
-      characters of `text`. It begins where the previous token ends, so white
-      space belongs to the word after it.
+    Token i ends after the first ends[i] characters of `text` and begins where
+    the previous token ends, so white space belongs to the word after it.
     """
+    # The package's own readers of this message differ between its releases.
+    from sentencepiece import sentencepiece_pb2
+
     text = text.encode('utf-8', errors='replace').decode()
     is_split = self._newline_id is not None
     ids, ends, start = [], [], 0
@@ -108,15 +109,13 @@ class SentencePieceVocabulary:
       if start:
         ids.append(self._newline_id)
         ends.append(start)
-      proto = self._processor.encode(line, out_type='serialized_proto')
-      line_ids, line_ends = ids_and_ends(proto)
-      ids += line_ids
-      if not line.isascii():
-        data = np.frombuffer(line.encode(), np.uint8)
-        # characters that begin in the first n bytes
-        begun = np.cumsum(np.append(0, data & 0xC0 != 0x80))
-        line_ends = begun[line_ends].tolist()
-      ends += [start + end for end in line_ends]
+      message = self._processor.encode(line, out_type='serialized_proto')
+      pieces = sentencepiece_pb2.SentencePieceText.FromString(message).pieces
+      data = np.frombuffer(line.encode(), np.uint8)
+      # characters that begin in the first n bytes
+      begun = np.cumsum(np.append(0, data & 0xC0 != 0x80)).tolist()
+      ids += [piece.id for piece in pieces]
+      ends += [start + begun[piece.end] for piece in pieces]
       start += len(line) + 1
     return ids, ends
 
@@ -144,46 +143,6 @@ def _load_processor(model, path):
     return spm.SentencePieceProcessor(model_proto=model)
   except RuntimeError:
     raise InputError(f'{path}: not a SentencePiece model') from None
-
-
-def ids_and_ends(proto):
-  """Returns (ids, ends) of an encoded line; ends count bytes of the line.
-
-  The readers of the sentencepiece package differ between its releases, so the
-  protocol buffer is parsed here.
-
-  Args:
-    proto: a serialised SentencePieceText. Its repeated field 2 has the pieces,
-      each with its id in field 2 and its end in field 5.
-  """
-
-  def varint(at):
-    value = shift = 0
-    while proto[at] & 0x80:
-      value |= (proto[at] & 0x7F) << shift
-      at, shift = at + 1, shift + 7
-    return value | proto[at] << shift, at + 1
-
-  ids, ends, at = [], [], 0
-  while at < len(proto):
-    tag, at = varint(at)
-    kind = tag & 7
-    if kind == 5:  # the score, a float
-      at += 4
-      continue
-    value, at = varint(at)
-    if kind == 2 and tag >> 3 != 2:  # the line itself
-      at += value
-    elif kind == 2:
-      stop, field = at + value, {}
-      while at < stop:
-        tag, at = varint(at)
-        field[tag >> 3], at = varint(at)
-        if tag & 7 == 2:  # the piece, or its part of the line
-          at += field[tag >> 3]
-      ids.append(field.get(2, 0))
-      ends.append(field.get(5, 0))
-  return ids, ends
 
 
 def sentinel_pieces(extra_ids):

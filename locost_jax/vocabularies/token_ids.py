@@ -17,23 +17,15 @@ _ASCII_LETTERS = range(256, 290)
 
 
 def fingerprint(model, extra_ids):
-  """Returns a hash that distinguishes vocabularies.
-
-  Args:
-    model: bytes that stand for the vocabulary without its sentinels.
-  """
+  """Returns a hash of a vocabulary's bytes and its number of sentinels."""
   return hashlib.sha256(b'%d:' % extra_ids + model).hexdigest()
 
 
 def find_unknown(pieces, unk_id, is_byte_level=False):
-  """Returns the ids that stand for characters a vocabulary lacks: an int array.
+  """Returns the ids of characters that a vocabulary lacks: an int array.
 
   These are unk and, where characters fall back to bytes, single bytes of
-  characters that are not ASCII.
-
-  Args:
-    pieces: {piece: id}.
-    is_byte_level: whether pieces are those of byte-level BPE.
+  characters that are not ASCII. `pieces` is {piece: id}.
   """
   is_byte = _is_byte_letter if is_byte_level else _BYTE.fullmatch
   found = {i for piece, i in pieces.items() if is_byte(piece)}

@@ -41,12 +41,7 @@ def token_text(token, default):
 
 
 def make_tokenizer(spec, path):
-  """Makes the library's tokenizer from a tokenizer.json.
-
-  Raises:
-    InputError: it is not a tokenizer, or its added tokens have other ids than
-      it says.
-  """
+  """Makes the library's tokenizer from a tokenizer.json."""
   import tokenizers
 
   try:
@@ -72,8 +67,7 @@ def hide_marks(spec, marks):
   """Changes a tokenizer.json so that marks in a text are encoded as text.
 
   Args:
-    spec: the tokenizer.json, for use with `encode_special_tokens`, which
-      encodes special tokens as text.
+    spec: the tokenizer.json, for use with `encode_special_tokens`.
     marks: ids of the marks; None is ignored.
   """
   added = spec.get('added_tokens') or []
@@ -90,11 +84,7 @@ def hide_marks(spec, marks):
 
 
 def is_byte_level(spec, path):
-  """Whether a tokenizer.json is byte-level BPE; otherwise it is Unigram.
-
-  Raises:
-    InputError: it is neither.
-  """
+  """Whether a tokenizer.json is byte-level BPE, or else Unigram; InputError."""
 
   def types(key):
     """Returns the types of a step, or of its substeps."""

@@ -14,6 +14,7 @@ Marks in a text ('</s>') are encoded as text, so a document cannot end itself.
 Other added tokens ('<mask>', '<extra_id_0>') in a text become their ids.
 """
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -155,25 +156,20 @@ def load(path, ids=None):
     path: a directory for which `is_in` holds, or one of its files
       tokenizer.json, vocab.json and merges.txt.
   """
-  directory, left_out = path, ()
-  if not os.path.isdir(path):
-    directory, name = os.path.split(path)
-    if name in (VOCAB, MERGES):
-      left_out = (TOKENIZER,)
-    elif name != TOKENIZER:
-      raise InputError(
-          f'{path}: expected a file called {TOKENIZER}, {VOCAB} or {MERGES}'
-      )
+  directory, name = (path, '') if os.path.isdir(path) else os.path.split(path)
+  if name not in ('', TOKENIZER, VOCAB, MERGES):
+    raise InputError(
+        f'{path}: expected a file called {TOKENIZER}, {VOCAB} or {MERGES}'
+    )
+  names = {*tokenizer_json.FILES, 'config.json'}
+  if name in (VOCAB, MERGES):
+    names.remove(TOKENIZER)
   found = {}
-  for name in (*tokenizer_json.FILES, 'config.json'):
-    try:
+  for name in names:
+    with contextlib.suppress(FileNotFoundError):
       found[name] = files.read_bytes(
           os.path.join(directory, name), files.MOST_TOKENIZER_BYTES
       )
-    except FileNotFoundError:
-      continue
-  for name in left_out:
-    found.pop(name, None)
   if TOKENIZER not in found:
     for name, other in ((VOCAB, MERGES), (MERGES, VOCAB)):
       if name not in found:

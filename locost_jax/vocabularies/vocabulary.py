@@ -63,9 +63,6 @@ def load_vocabulary(path):
     path: 'byte'; a SentencePiece model file; tokenizer.json, or vocab.json
       with merges.txt; or a directory with one of these (SentencePiece first)
       or with what `save_vocabulary` wrote.
-
-  Raises:
-    InputError: there is no such file, or it is not a vocabulary.
   """
   if path == 'byte':
     return byte_vocabulary.ByteVocabulary()

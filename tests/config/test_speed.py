@@ -102,7 +102,7 @@ import os, sys
 from locost_jax.config import speed
 print(os.getpid(), *sys.argv[1:], sep='|')
 if sys.argv[1] == 'reads':
-  sys.modules['seqio'] = None  # as if it were imported
+  sys.modules['tensorflow'] = None  # as if it were imported
 speed.restart_after_reading()
 print('trains')
 """

@@ -13,7 +13,6 @@ import pytest
 from configs import default
 from locost_jax.data import blocks
 from locost_jax.data import cache as cache_lib
-from locost_jax.data import preprocessors
 from locost_jax.data import records
 from locost_jax.data import tasks
 from locost_jax.data import workers
@@ -160,13 +159,13 @@ def test_a_stopped_build_resumes(config, tmp_path, whole, monkeypatch):
   assert made == [f'00000-0000{i}' for i in range(4)]
   assert not path.exists()
   monkeypatch.setattr(blocks, 'ROWS', 4)
-  again, make_task = [], preprocessors.make_task
+  again, make_block = [], blocks._make_block
 
-  def counted(found, data, vocabulary, on_skip, block, counts):
-    again.append(block[0]['id'])
-    return make_task(found, data, vocabulary, on_skip, block, counts)
+  def counted(job, found, rows, *others):
+    again.append(rows[0]['id'])
+    make_block(job, found, rows, *others)
 
-  monkeypatch.setattr(preprocessors, 'make_task', counted)
+  monkeypatch.setattr(blocks, '_make_block', counted)
   assert build(config, path) == whole
   assert again == ['row 16', 'row 20', 'row 23', 'row 27', 'row 31']
 

@@ -77,7 +77,7 @@ def test_reused_while_nothing_changed(config, tmp_path, monkeypatch):
   _, rows = open_all(config, tmp_path / 'cache')
   made = names(tmp_path / 'cache')
   monkeypatch.setattr(
-      preprocessors, 'make_task', None
+      preprocessors, 'maker', None
   )  # fails if anything is tokenised
   config.train.batch_size = 99
   config.data.seed = 5

@@ -127,7 +127,7 @@ def test_tfds_mocked(config, task, monkeypatch):
 
   def find(name, where):
     asked.append((name, where))
-    return str(pathlib.Path(where) / 'nothing')
+    return pathlib.Path(where) / 'nothing'
 
   monkeypatch.setattr(prepared_corpora, 'find_tfds', find)
   config.data.task, config.data.check_sizes = task, False
@@ -154,7 +154,9 @@ def test_queries_and_documents_of_tfds(config, monkeypatch):
   """Pages need the query and each document as separate texts."""
   import tensorflow_datasets as tfds
 
-  monkeypatch.setattr(prepared_corpora, 'find_tfds', lambda name, where: where)
+  monkeypatch.setattr(
+      prepared_corpora, 'find_tfds', lambda _, where: pathlib.Path(where)
+  )
   config.data.update(task='qmsum', pages='chunks', check_sizes=False)
   with tfds.testing.mock_data(as_dataset_fn=mocked):
     found = json.loads(read_all(config, 'train')[1]['inputs'])

@@ -16,7 +16,6 @@ from configs import default
 from locost_jax.data import cache as cache_lib
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import file_formats
-from locost_jax.data import inspect
 from locost_jax.data import tasks
 from locost_jax.errors import InputError
 from tests.batches import BYTES
@@ -478,24 +477,3 @@ def test_parquet_is_read_in_pieces(tmp_path):
     most = max(most, pyarrow.total_allocated_bytes() - before)
   assert found == 200
   assert most < 8e6  # of 20 MB in row groups of 2 MB
-
-
-# --- The commands ---------------------------------------------------------------
-
-
-@pytest.mark.parametrize('name', ['a.csv', 'a.parquet'])
-def test_inspect_and_cache(succeed, tmp_path, name):
-  file = write(tmp_path / name, WRITERS[name](ROWS))
-  flags = [
-      f'--config.data.train_files={file}',
-      f'--config.data.test_files={file}',
-      '--config.data.vocabulary=byte',
-  ]
-  out, _ = succeed(
-      inspect, *flags, '--format=json', f'--output={tmp_path / "out"}'
-  )
-  assert json.loads(out)['splits']['test']['documents'] == len(ROWS)
-  _, err = succeed(
-      cache_lib, *flags, f'--output={tmp_path / "caches"}', '--processes=1'
-  )
-  assert 'tokenising jsonl test: 120 records' in err

@@ -4,7 +4,6 @@ import collections
 
 import pytest
 from rouge_score import rouge_scorer
-from rouge_score import tokenizers
 
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import gsg
@@ -23,41 +22,13 @@ def _f1(part, rest):
   return round(score['rouge1'].fmeasure, 12)
 
 
-def _k(sentences, ratio):
-  return int(ratio * len(sentences) + 1e-9)
-
-
-def _f1_unique(part, rest):
-  """Returns F1 of two texts, counting every word once."""
-  tokenizer = tokenizers.DefaultTokenizer()
-  return _f1(
-      *(
-          [' '.join(sorted(set(tokenizer.tokenize('\n'.join(side)))))]
-          for side in (part, rest)
-      )
-  )
-
-
-def _others(sentences, part):
-  return [s for j, s in enumerate(sentences) if j not in part]
-
-
-def loop_independent(sentences, ratio, f1=_f1):
-  scores = [f1([s], _others(sentences, [j])) for j, s in enumerate(sentences)]
+def loop_independent(sentences, ratio):
+  scores = [
+      _f1([s], sentences[:j] + sentences[j + 1 :])
+      for j, s in enumerate(sentences)
+  ]
   best = sorted(range(len(sentences)), key=lambda j: (-scores[j], j))
-  return sorted(best[: _k(sentences, ratio)])
-
-
-def loop_sequential(sentences, ratio, f1=_f1):
-  chosen = []
-  for _ in range(_k(sentences, ratio)):
-    scores = {}
-    for j in range(len(sentences)):
-      if j not in chosen:
-        part = sorted(chosen + [j])
-        scores[j] = f1([sentences[i] for i in part], _others(sentences, part))
-    chosen.append(min(scores, key=lambda j: (-scores[j], j)))
-  return sorted(chosen)
+  return sorted(best[: int(ratio * len(sentences) + 1e-9)])
 
 
 @pytest.fixture(scope='module')
@@ -72,25 +43,6 @@ def test_independent_equals_the_rouge_loop(documents, ratio):
     assert gsg.select_sentences(sentences, ratio) == loop_independent(
         sentences, ratio
     )
-
-
-@pytest.mark.parametrize(
-    'strategy,loop,f1',
-    [
-        ('sequential', loop_sequential, _f1),
-        ('independent_unique', loop_independent, _f1_unique),
-        ('sequential_unique', loop_sequential, _f1_unique),
-    ],
-)
-def test_other_strategies_equal_their_rouge_loops(
-    documents, strategy, loop, f1
-):
-  short = [s for s in documents if 15 <= len(s) <= 40][:6]
-  chosen = [gsg.select_sentences(s, 0.3, strategy) for s in short]
-  assert chosen == [loop(sentences, 0.3, f1) for sentences in short]
-  for other in gsg.STRATEGIES:  # all strategies differ
-    if other != strategy:
-      assert chosen != [gsg.select_sentences(s, 0.3, other) for s in short]
 
 
 def test_random_depends_only_on_document_and_seed(documents):
@@ -191,11 +143,10 @@ def test_too_short_is_none():
   assert gsg.gap_sentences('Only one sentence here.', ratio=1.0) is None
 
 
-@pytest.mark.parametrize('strategy', gsg.STRATEGIES[:4])
-def test_words_of_another_script_count(strategy):
+def test_words_of_another_script_count():
   """The last sentence shares its words with two others."""
   sentences = text_lib.split_sentences(RUSSIAN)
-  assert gsg.select_sentences(sentences, 0.25, strategy) == [3]
+  assert gsg.select_sentences(sentences, 0.25) == [3]
   mixed = [*sentences, *['Plain English words, many of them.'] * 9]
-  a_to_z = gsg.select_sentences(mixed, 1 / 13, strategy)
+  a_to_z = gsg.select_sentences(mixed, 1 / 13)
   assert a_to_z != [3]  # most letters are a-z

@@ -38,10 +38,10 @@ CAP = 4
 @pytest.fixture
 def load():
   """load() imports the module again; its names are unregistered at the end."""
-  from locost_jax.data import preprocessors  # isort: skip; loads seqio quietly
-  import seqio
+  from locost_jax.data import prepared_corpora
 
-  del preprocessors
+  prepared_corpora.load_tensorflow()
+  import seqio
 
   def forget():
     if sys.modules.pop(NAME, None):

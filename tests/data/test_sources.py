@@ -104,14 +104,13 @@ def test_find_tfds(tmp_path, monkeypatch):
     directory.mkdir(parents=True)
     (directory / 'dataset_info.json').write_text('{}')
   (tmp_path / 'c4' / 'en' / '4.0.0').mkdir()  # interrupted: no info file
-  root = str(tmp_path / 'c4' / 'en')
-  assert prepared_corpora.find_tfds('c4/en', str(tmp_path)) == f'{root}/3.10.0'
+  root = tmp_path / 'c4' / 'en'
+  assert prepared_corpora.find_tfds('c4/en', str(tmp_path)) == root / '3.10.0'
   assert (
-      prepared_corpora.find_tfds('c4/en:3.1.0', str(tmp_path))
-      == f'{root}/3.1.0'
+      prepared_corpora.find_tfds('c4/en:3.1.0', str(tmp_path)) == root / '3.1.0'
   )
   monkeypatch.setenv('TFDS_DATA_DIR', str(tmp_path))
-  assert prepared_corpora.find_tfds('c4/en') == f'{root}/3.10.0'
+  assert prepared_corpora.find_tfds('c4/en') == root / '3.10.0'
   for name in ('c4/en:3.0.0', 'c4/de', 'c4'):
     with pytest.raises(InputError, match=f'{name}.*config.data.tfds_dir'):
       prepared_corpora.find_tfds(name)

@@ -39,20 +39,6 @@ def make_config(train='', validation='', gaps=False, **data):
   return config
 
 
-def examples(config, vocabulary, split='train', lengths=(64, 32), **keywords):
-  task = preprocessors.make_task(
-      corpus_lib.corpus(config), config.data, vocabulary, **keywords
-  )
-  return list(
-      task.get_dataset(
-          dict(inputs=lengths[0], targets=lengths[1]),
-          split=split,
-          shuffle=False,
-          try_in_mem_cache=False,
-      ).as_numpy_iterator()
-  )
-
-
 # --- Errors in the user's data -----------------------------------------------
 
 
@@ -148,7 +134,7 @@ def test_lone_surrogates_in_every_field(tmp_path, field, form):
     [
         (dict(ratio=0.2), 'all 3 documents .* too short for gap sentences: ra'),
         (dict(ratio=2.0), 'ratio=2.0 must lie'),
-        (dict(strategy='best'), "strategy='best' must be"),
+        (dict(strategy='sequential'), "'sequential' must be one of indep"),
         (dict(share=1), 'unknown keys share; expected ratio'),
     ],
 )
@@ -230,22 +216,28 @@ def test_gap_sentence_task_equals_plain_python(tmp_path, pieces):
   )
   config = make_config(file, file, gaps=True)
   config.gsg = dict(ratio=0.4, strategy='lead')
-  skipped = []
-  rows = examples(config, pieces, lengths=(40, 12), on_skip=skipped.append)
-  assert sorted(skipped) == ['70', '71']
-  assert [row['id'].decode() for row in rows] == [str(i) for i in range(70)]
-  for row, text in zip(rows, texts):
+  config.data.update(max_input_length=40, max_target_length=12)
+  make = preprocessors.maker(corpus_lib.corpus(config), config.data, pieces)
+  made = [make(row) for row in read_all(config, 'train')]
+  assert made[70:] == [None, None]
+  for row, text in zip(made[:70], texts):
     source, target = gsg.gap_sentences(text, 0.4, 'lead')
-    assert row['inputs'].dtype == np.int32
+    lengths = preprocessors.trim(row, config.data, pieces)
     # The end mark is appended after trimming and never cut.
-    assert row['inputs'].tolist() == pieces.encode(source)[:39] + [1]
-    assert row['targets'].tolist() == pieces.encode(target)[:11] + [1]
-    assert row['targets_pretokenized'].decode() == target
-  assert any(len(row['targets']) == 12 for row in rows)
+    assert row['inputs'] == pieces.encode(source)[:39] + [1]
+    assert row['targets'] == pieces.encode(target)[:11] + [1]
+    assert row['reference'] == target
+    assert lengths == dict(
+        inputs=len(pieces.encode(source)) + 1,
+        targets=len(pieces.encode(target)) + 1,
+    )
+  assert any(len(row['targets']) == 12 for row in made[:70])
 
 
 def test_batches_equal_those_of_seqio(tmp_path, pieces):
-  import seqio
+  from locost_jax.data import seqio_tasks
+
+  seqio = seqio_tasks.seqio
 
   rows = [dict(document=story(i), summary=f'Cat {i}.') for i in range(5)]
   file = write_jsonl(tmp_path / 'a.jsonl', rows)
@@ -259,7 +251,7 @@ def test_batches_equal_those_of_seqio(tmp_path, pieces):
   )
   config.eval.batch_size = 1
   converter = seqio.EncDecFeatureConverter(pack=False)
-  task = preprocessors.make_task(corpus_lib.corpus(config), config.data, pieces)
+  task = seqio_tasks.task_of(config, 'jsonl', pieces)
   dataset = task.get_dataset(
       dict(inputs=48, targets=16), split='validation', shuffle=False
   )
@@ -282,7 +274,9 @@ def test_batches_equal_those_of_seqio(tmp_path, pieces):
 
 
 def test_task_works_in_seqio(tmp_path, pieces):
-  import seqio
+  from locost_jax.data import seqio_tasks
+
+  seqio = seqio_tasks.seqio
 
   for name in 'abc':
     write_jsonl(
@@ -290,7 +284,7 @@ def test_task_works_in_seqio(tmp_path, pieces):
         [dict(document=f'{name} {i}', summary='s') for i in range(4)],
     )
   config = make_config(str(tmp_path / '?.jsonl'), str(tmp_path / 'a.jsonl'))
-  task = preprocessors.make_task(corpus_lib.corpus(config), config.data, pieces)
+  task = seqio_tasks.task_of(config, 'jsonl', pieces)
   assert isinstance(task, seqio.Task)
   other = task.replace(name='other')
   mixture = seqio.Mixture('own', [(task, 1.0), (other, 3.0)])
@@ -312,12 +306,12 @@ def test_task_works_in_seqio(tmp_path, pieces):
 
 
 def test_wrapped_vocabulary_equals_the_plain_one(pieces):
-  import tensorflow as tf
+  from locost_jax.data import seqio_tasks
 
-  from locost_jax.data import preprocessors
-
+  tf = seqio_tasks.tf
+  assert tf.config.get_visible_devices('GPU') == []  # JAX's
   for plain in pieces, BYTES:
-    wrapped = preprocessors.Vocabulary(plain)
+    wrapped = seqio_tasks.Vocabulary(plain)
     assert wrapped.vocab_size == plain.size
     assert (wrapped.pad_id, wrapped.eos_id, wrapped.unk_id) == (0, 1, 2)
     for text in story(3), '', 'Ünïcödé\nand more':
@@ -330,10 +324,10 @@ def test_wrapped_vocabulary_equals_the_plain_one(pieces):
       assert [t.decode() for t in wrapped.decode_tf(batch).numpy()] == (
           [decoded] * 2
       )
-  assert preprocessors.Vocabulary(BYTES) == preprocessors.Vocabulary(
+  assert seqio_tasks.Vocabulary(BYTES) == seqio_tasks.Vocabulary(
       byte_vocabulary.ByteVocabulary()
   )
-  assert preprocessors.Vocabulary(BYTES) != preprocessors.Vocabulary(pieces)
+  assert seqio_tasks.Vocabulary(BYTES) != seqio_tasks.Vocabulary(pieces)
 
 
 def test_vocabularies_reach_background_processes(pieces):
@@ -341,12 +335,6 @@ def test_vocabularies_reach_background_processes(pieces):
     copy = pickle.loads(pickle.dumps(plain))
     assert copy.fingerprint == plain.fingerprint
     assert copy.encode(story(1)) == plain.encode(story(1))
-
-
-def test_accelerators_are_left_to_jax():
-  from locost_jax.data import preprocessors
-
-  assert preprocessors.tf.config.get_visible_devices('GPU') == []
 
 
 # --- Named tasks -------------------------------------------------------------
@@ -487,20 +475,12 @@ def test_prepared_c4_shard_by_shard(c4, tmp_path, monkeypatch):
 
 
 @pytest.mark.runs
-def test_tensorflow_is_loaded_quietly(tmp_path):
+def test_tensorflow_is_loaded_quietly():
   """Its C++ code would print lines about GPUs that do not apply to JAX."""
-  rows = [dict(document='A text.', summary='Text.')]
-  file = write_jsonl(tmp_path / 'rows.jsonl', rows)
-  program = f"""
-from configs import default
-from locost_jax.data import corpus, preprocessors
-from locost_jax.vocabularies import byte_vocabulary
-config = default.get_config()
-config.data.train_files = {file!r}
-preprocessors.make_task(
-    corpus.corpus(config), config.data, byte_vocabulary.ByteVocabulary())
-"""
   done = python.run(
-      '-c', program, JAX_PLATFORMS='cpu', TF_CPP_MIN_LOG_LEVEL=None
+      '-c',
+      'from locost_jax.data import seqio_tasks',
+      JAX_PLATFORMS='cpu',
+      TF_CPP_MIN_LOG_LEVEL=None,
   )
   assert done.stderr == ''

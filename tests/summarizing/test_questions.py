@@ -8,8 +8,8 @@ import pytest
 
 from configs import default
 import locost_jax
+from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import corpus_rows
-from locost_jax.data import own_files
 from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
 from locost_jax.summarizing import documents as documents_lib
@@ -115,7 +115,8 @@ def test_a_run_records_whether_it_had_queries(tmp_path):
   for value in (True, False):
     phases_lib.save_queries(tmp_path, value)
     assert phases_lib.load_queries(tmp_path) is value
-  data = default.get_config().data
+  config = default.get_config()
+  data = config.data
   rows = [{'document': 'a', 'summary': 'b'}] * 3
   for queries, field, expected in (
       ([], '', False),
@@ -125,7 +126,7 @@ def test_a_run_records_whether_it_had_queries(tmp_path):
   ):
     path = write_jsonl(tmp_path / 'rows.jsonl', rows + queries)
     data.train_files, data.query_field = str(path), field
-    assert own_files.has_queries(data) is expected
+    assert corpus_lib.has_queries(config) is expected
 
 
 def test_the_command_asks(run, call, tmp_path, monkeypatch):

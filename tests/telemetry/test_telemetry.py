@@ -176,16 +176,6 @@ def test_the_bar_is_one_line_below_the_messages(make, terminal):
   assert stream.getvalue().endswith('\n')
 
 
-def test_a_narrow_terminal_gets_no_second_line(make, monkeypatch, terminal):
-  monkeypatch.setenv('COLUMNS', '30')
-  clock, stream = Clock(), Terminal()
-  out = make(1000, stream=stream, clock=clock)
-  clock.now += 1
-  out.progress(1, dict(loss=3.0, tokens=5))
-  assert len(stream.screen()) == 1 and len(stream.screen()[0]) < 30
-  out.close()
-
-
 def test_activities_do_not_lower_the_rates(make):
   clock, stream = Clock(), io.StringIO()
   out = make(100, stream=stream, seconds=0.0, clock=clock)

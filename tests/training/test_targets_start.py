@@ -13,7 +13,7 @@ import locost_jax
 from locost_jax import convert
 from locost_jax import main
 from locost_jax.config import decode_settings
-from locost_jax.data import batch_arrays
+from locost_jax.data import buckets
 from locost_jax.data import tasks
 from locost_jax.errors import InputError
 from locost_jax.training import step as step_lib
@@ -39,7 +39,7 @@ def test_batches_with_and_without_a_start_mark():
       dict(inputs=[0, 9, 2], targets=[0, 7, 8, 2]),
       dict(inputs=[0, 2], targets=[0, 2]),
   ]
-  found = batch_arrays.make_batch(rows, 3, (3, 5), MARKS)
+  found = buckets.make_batch(rows, 3, (3, 5), MARKS)
   assert found['decoder_input_tokens'][:2].tolist() == [
       [2, 0, 7, 8, 2],
       [2, 0, 2, 1, 1],
@@ -49,7 +49,7 @@ def test_batches_with_and_without_a_start_mark():
       [0, 2, 1, 1, 1],
   ]
   assert found['decoder_loss_weights'].sum(1).tolist() == [4, 2, 0]
-  found = batch_arrays.make_batch(rows, 3, (3, 5), MARKS, 'bos')
+  found = buckets.make_batch(rows, 3, (3, 5), MARKS, 'bos')
   assert found['decoder_input_tokens'][:2].tolist() == [
       [0, 7, 8, 2, 1],
       [0, 2, 1, 1, 1],
@@ -80,7 +80,7 @@ def test_losses_equal_the_release(padding, smoothing):
       )
       for document, target in zip(io['input_ids'], io['tgt_input_ids'])
   ]
-  batch = batch_arrays.make_batch(
+  batch = buckets.make_batch(
       rows, 2, (*io['input_ids'].shape[1:], 10), MARKS, 'bos'
   )
   np.testing.assert_array_equal(batch['encoder_input_tokens'], io['input_ids'])
@@ -109,7 +109,7 @@ def test_losses_equal_the_release(padding, smoothing):
         found['loss'] / found['weight'], expected, 0, 2e-4
     )
   # Negative control: Hugging Face's convention gives another loss.
-  batch = batch_arrays.make_batch(
+  batch = buckets.make_batch(
       rows, 2, (*io['input_ids'].shape[1:], 10), MARKS
   )
   loss, _, weight = jax.jit(sums_of)(params, batch, None)
