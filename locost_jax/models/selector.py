@@ -22,6 +22,7 @@ its start mark), T target length, D d_model.
 """
 
 import dataclasses
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -29,10 +30,11 @@ from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
-from locost_jax.models import attention_mass
-from locost_jax.models import chunk_memory
+from locost_jax.errors import InputError
+from locost_jax.models import attention
 from locost_jax.models import layers
 from locost_jax.models import model_config
+from locost_jax.models import stack
 from locost_jax.ops import chunks
 from locost_jax.ops import mesh as mesh_lib
 
@@ -271,6 +273,82 @@ def uniform(seeds, num_chunks, length):
   )
 
 
+# --- The memory of which the decoder reads some states ------------------------
+#
+# Its mask is true at what the decoder reads. `compact` drops the rest, so that
+# the cost of a decoding step depends on the selected states and not on the
+# input's length. S: slots of a compact memory.
+
+# The smallest bucket: below it a step costs the same.
+SMALLEST = 64
+
+
+def selected_counts(memory):
+  """The number of states the decoder reads per document, with g_0: int [B]."""
+  mask = memory['mask']
+  return mask.reshape(len(mask), -1).sum(1)
+
+
+def bucket(count):
+  """The smallest 2^k or 1.5 * 2^k, from SMALLEST on, that holds `count`."""
+  power = 1 << (max(count, SMALLEST) - 1).bit_length()
+  return power // 4 * 3 if max(count, SMALLEST) <= power // 4 * 3 else power
+
+
+def compact(memory, capacity=None):
+  """Drops the states that were not selected; decoding gives the same result.
+
+  Not under jit: reads the number of selected states. On a mesh the capacity is
+  rounded up to a multiple of `sequence`.
+
+  Args:
+    memory: states [B, C, L, D] or [B, L, D], and their mask.
+    capacity: S, states kept per document, at least the largest of
+      `selected_counts`; None: the `bucket` of that. It is the maximum over all
+      hosts, so that all run the same program.
+
+  Returns:
+    {'states': [B, 1, S, D], 'mask': bool [B, 1, S]} or [B, S, D] and [B, S], in
+    reading order. The memory itself if it has no more slots.
+  """
+  most = int(_largest_count(memory))
+  capacity = bucket(most) if capacity is None else capacity
+  if most > capacity:
+    raise InputError(
+        f'{most} states of a document are selected: expected at most {capacity}'
+    )
+  capacity += -capacity % mesh_lib.axis_size(mesh_lib.SEQUENCE)
+  few = capacity < memory['mask'][0].size
+  return _compact(memory, capacity) if few else memory
+
+
+@jax.jit
+def _largest_count(memory):
+  """The largest of `selected_counts`: a scalar that every host has."""
+  return selected_counts(memory).max()
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _compact(memory, size):
+  """The first `size` selected states of each document."""
+  is_in_chunks = memory['mask'].ndim == 3
+  if is_in_chunks:
+    memory = stack.in_line(memory)
+  found = jnp.cumsum(memory['mask'], axis=1)
+  number = jnp.arange(1, size + 1)
+  # The n-th selected state is the first with a count of n.
+  places = jax.vmap(lambda row: jnp.searchsorted(row, number))(found)
+  small = {
+      key: jnp.take_along_axis(
+          x, places.reshape(*places.shape, *[1] * (x.ndim - 2)), 1, mode='clip'
+      )
+      for key, x in memory.items()
+  }
+  small['mask'] = number <= found[:, -1:]
+  small = jax.tree.map(stack.lay_read, small)
+  return jax.tree.map(lambda x: x[:, None], small) if is_in_chunks else small
+
+
 @dataclasses.dataclass(frozen=True)
 class SelectingConfig(model_config.ModelConfig):
   """The keys of a model with a selector; `simcas` explains them."""
@@ -303,7 +381,7 @@ class SelectingModel(nn.Module):
   MARKS = 1  # see `Selector`
 
   # See `generation.generate`.
-  compact_memory = staticmethod(chunk_memory.compact)
+  compact_memory = staticmethod(compact)
 
   def setup(self):
     super().setup()
@@ -399,4 +477,4 @@ class SelectingModel(nn.Module):
     slots = jnp.arange(math.prod(shape[1:]))
     segments = jnp.broadcast_to(slots, (shape[0], slots.size))
     mass = self.cross_mass(memory, targets_in, segments, slots.size)
-    return attention_mass.mean_over_targets(mass, written).reshape(shape)
+    return attention.mean_over_targets(mass, written).reshape(shape)

@@ -12,7 +12,7 @@ import pytest
 from locost_jax import models
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import configs
-from locost_jax.models import bart_layers
+from locost_jax.models import bart
 from locost_jax.models import decoder_layers
 from locost_jax.models import flops
 from locost_jax.models import parameters
@@ -280,9 +280,7 @@ def test_traced_layers_match_the_decoder():
   """The method `traced` of a layer gives the output of a plain call."""
   model, params, apply = make()
   memory = apply(params, documents(), method='encode')
-  layer = decoder_layers.DecoderLayer(
-      model.config, model.dtype, bart_layers.PARTS
-  )
+  layer = decoder_layers.DecoderLayer(model.config, model.dtype, bart.PARTS)
   own = {
       'params': jax.tree.map(
           lambda p: p[0], params['params']['decoder']['layers']

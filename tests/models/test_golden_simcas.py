@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from locost_jax.generation import generate
-from locost_jax.models import chunk_memory
+from locost_jax.models import selector as selector_lib
 from locost_jax.models import simcas
 from locost_jax.ops import chunks
 from tests.models import golden
@@ -70,11 +70,11 @@ def test_golden_states_selector_and_logits(dtype, atol, bound):
     found, memory, rollout = jax.jit(functools.partial(found_of, model))(
         params, io['input_ids'], io['output_ids'], io['actions'].astype(bool)
     )
-    small = chunk_memory.compact(memory, 20)
+    small = selector_lib.compact(memory, 20)
     found['selected_states'] = small['states'][:, 0]
     assert (
         small['mask'].all()
-        and int(chunk_memory.selected_counts(memory)[0]) == 20
+        and int(selector_lib.selected_counts(memory)[0]) == 20
     )
     decode = jax.jit(functools.partial(model.apply, method='decode'))
     few = decode({'params': params}, small, io['output_ids'])
@@ -143,7 +143,7 @@ def test_golden_greedy_tokens():
       {'params': params}, io['input_ids'], actions=io['actions'].astype(bool)
   )
   settings = golden.GREEDY
-  for read in memory, chunk_memory.compact(memory, 32):
+  for read in memory, selector_lib.compact(memory, 32):
     shared, state = generate.begin(model, params, read, settings)
     state = generate.advance(model, params, settings, shared, state, 20)
     tokens, _ = generate.finish(settings, state)
