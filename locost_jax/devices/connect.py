@@ -32,18 +32,12 @@ PACKAGES = ('jax', 'jaxlib', 'flax', 'optax')
 
 
 class HostConfig(NamedTuple):
-  """The index of this process in a run, and how to reach the first one.
+  """The index of this process in a run, and how to reach the first one."""
 
-  address: HOST:PORT at which the first host listens.
-  hosts: number of hosts.
-  host: index of this one, from 0 on.
-  local_devices: indices of the machine's devices that it uses; None: all.
-  """
-
-  address: str
+  address: str  # HOST:PORT at which the first host listens
   hosts: int
-  host: int
-  local_devices: tuple[int, ...] | None = None
+  host: int  # index of this one, from 0 on
+  local_devices: tuple[int, ...] | None = None  # those that it uses; None: all
 
 
 def define_flags(values):

@@ -41,12 +41,7 @@ class Watchdog:
   """Context that ends the process after too long without a heartbeat."""
 
   def __init__(self, seconds, key='train.timeout'):
-    """Starts nothing yet.
-
-    Args:
-      seconds: without a heartbeat, after which the process ends; 0: never.
-      key: the config key of this limit, for the error message.
-    """
+    """Takes the limit, 0: none, and its config key, for the message."""
     self._seconds, self._key = seconds, key
     self._what, self._since = 'the start', time.time()
     self._silent = 0.0

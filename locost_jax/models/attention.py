@@ -184,12 +184,8 @@ class Attention(nn.Module):
     return self.merge_heads(attend(queries, keys, values, mask, rate, key))
 
   def cached(self, x, keys, values, mask):
-    """`__call__` with keys and values in the layout that products read.
-
-    On a CPU, transposing them makes a step of one query up to ten times slower.
-
-    x [B, T, D], keys and values [B, H, S, K], mask bool [B, S] -> [B, T, D].
-    """
+    """`__call__` of x with keys and values [B, H, S, K], mask bool [B, S]."""
+    # On a CPU, transposing them makes a step up to ten times slower.
     queries, mask = self.queries(x).swapaxes(1, 2), mask[:, None, None]
     context = long_attention.plain(queries, keys, values, mask, form='h')
     return self.merge_heads(context.swapaxes(1, 2))
@@ -213,11 +209,7 @@ class Attention(nn.Module):
     return self.merge_heads(context.astype(self.dtype))
 
   def traced(self, x, states, mask, segments, num_segments):
-    """Attends from x [B, T, D] to states and sums the weights.
-
-    The other arguments are those of `attend_and_sum`. [B, T, D],
-    and mass [B, T, P], averaged over the heads.
-    """
+    """`attend_and_sum` of x [B, T, D]: [B, T, D], and mass [B, T, P]."""
     context, mass = attend_and_sum(
         self.queries(x),
         states,

@@ -140,11 +140,7 @@ class EncoderLayer(nn.Module):
     self.dropout = nn.Dropout(c.dropout_rate)
 
   def __call__(self, h, mask, deterministic, in_pieces=False):
-    """h [B, L, D], mask [B, L] -> h [B, L, D], None.
-
-    in_pieces: runs the feed-forward over pieces of the length, with other
-    dropout masks. Not for initialisation.
-    """
+    """h [B, L, D], mask [B, L] -> h, None; in_pieces: see `encoder`."""
     own = self.self_attention.keys_values(h)
     x = self.self_attention.cross(h, *own, mask, deterministic)
     x = self.dropout(x, deterministic)

@@ -173,10 +173,8 @@ def _layer(model, params, index, h, mask, spectrum):
 
 def _stacked_spectrum(kernels, index, start, count):
   """kernels[index, start:start + count]."""
-  part = jax.lax.dynamic_slice(
-      kernels, (index, start, 0), (1, count, kernels.shape[2])
-  )
-  return part[0]
+  size = 1, count, kernels.shape[2]
+  return jax.lax.dynamic_slice(kernels, (index, start, 0), size)[0]
 
 
 def _over_pieces(update, h, axis=1):

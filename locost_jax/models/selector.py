@@ -44,37 +44,23 @@ MOST_PROJECTED = 256 << 20
 
 
 class Selection(NamedTuple):
-  """The selected tokens.
+  """The selected tokens."""
 
-  actions bool [B, C, J], true where a token is selected; state [B, C, D], g_c;
-  logits float32 [B, C, J, 2], the actor's: skip, select.
-  """
-
-  actions: Any
-  state: Any
-  logits: Any
+  actions: Any  # bool [B, C, J], true where a token is selected
+  state: Any  # [B, C, D], g_c
+  logits: Any  # float32 [B, C, J, 2], the actor's: skip, select
 
 
 class Rollout(NamedTuple):
-  """The selector's choices for documents, from which it learns.
+  """The selector's choices for documents, from which it learns."""
 
-  Attributes:
-    observations: [B, C, J, D], the tokens that it saw.
-    tokens: bool [B, C, J], true where there is a token.
-    state: [B, C, D], its state g at each chunk.
-    actions: bool [B, C, J], true where a token was selected.
-    log_probs: float32 [B, C, J], of the actions.
-    entropies: float32 [B, C, J], of the choices.
-    values: float32 [B, C, J], the critic's.
-  """
-
-  observations: Any
-  tokens: Any
-  state: Any
-  actions: Any
-  log_probs: Any
-  entropies: Any
-  values: Any
+  observations: Any  # [B, C, J, D], the tokens that it saw
+  tokens: Any  # bool [B, C, J], true where there is a token
+  state: Any  # [B, C, D], its state g at each chunk
+  actions: Any  # bool [B, C, J], true where a token was selected
+  log_probs: Any  # float32 [B, C, J], of the actions
+  entropies: Any  # float32 [B, C, J], of the choices
+  values: Any  # float32 [B, C, J], the critic's
 
 
 class Judge(nn.Module):

@@ -177,11 +177,7 @@ def _read_params(path):
 
 
 def save_params(directory, params):
-  """Writes a checkpoint with parameters only.
-
-  Args:
-    directory: WORKDIR/checkpoints/STEP; must not exist.
-  """
+  """Writes a checkpoint with parameters only; the directory must not exist."""
   directory = Path(directory).absolute()
   with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
     checkpointer.save(directory / 'params', params)
@@ -189,11 +185,7 @@ def save_params(directory, params):
 
 
 def compare(found, expected, source):
-  """Raises unless two trees have the same paths, shapes and dtypes.
-
-  Args:
-    found: a checkpoint's tree of arrays, or anything with shape and dtype.
-  """
+  """Raises an InputError unless trees have equal paths, shapes and dtypes."""
   found, expected = parameters.flatten(found), parameters.flatten(expected)
   for path in sorted(found.keys() | expected.keys()):
     if path not in expected:
