@@ -49,20 +49,17 @@ def define_flags(values):
       'TPUs and under SLURM',
       flag_values=values,
   )
-  flags.DEFINE_integer(
-      'hosts',
-      None,
-      'with --coordinator: number of processes',
-      lower_bound=1,
-      flag_values=values,
-  )
-  flags.DEFINE_integer(
-      'host',
-      None,
-      'with --coordinator: index of this process, from 0',
-      lower_bound=0,
-      flag_values=values,
-  )
+  for name, what, least in (
+      ('hosts', 'number of processes', 1),
+      ('host', 'index of this process, from 0', 0),
+  ):
+    flags.DEFINE_integer(
+        name,
+        None,
+        f'with --coordinator: {what}',
+        lower_bound=least,
+        flag_values=values,
+    )
 
 
 def connect(values, seconds=TIMEOUT):

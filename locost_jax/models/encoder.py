@@ -111,10 +111,8 @@ class Encoder(nn.Module):
   def __call__(self, h, mask, deterministic):
     h = self.dropout(h, deterministic)
     common = self.common and self.common(mask)
-    in_pieces = not self.is_initializing() and self.is_in_pieces(*h.shape[:2])
+    in_pieces = not self.is_initializing() and stack.reads_in_pieces(
+        self.config, self.remat, *h.shape[:2]
+    )
     h, _ = self.layers(h, mask, deterministic, in_pieces, common)
     return self.dropout(self.norm(h), deterministic)
-
-  def is_in_pieces(self, B, L):
-    """Whether layers run over pieces of inputs [B, L]."""
-    return stack.reads_in_pieces(self.config, self.remat, B, L)

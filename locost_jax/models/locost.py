@@ -237,17 +237,13 @@ class BiSSM(nn.Module):
         )
     }
 
-  def parameters(self):
-    """All of them by name."""
-    return dict(self.all)
-
   def discretised(self):
     """(log z, w, skip) of `discretise`.
 
     Call it before any loop over groups of channels: inside, XLA fuses it into
     the tables of powers and recomputes its exponentials for each of them.
     """
-    return discretise(self.config, self.parameters())
+    return discretise(self.config, self.all)
 
 
 class LocostMixer(nn.Module):

@@ -133,7 +133,9 @@ class Selector(nn.Module):
     actor = self.actor.clone(parent=None)
     params = {'params': self.actor.variables['params']}
     projected = None
-    if is_projected_at_once(states):
+    size = 2 * states.size * states.dtype.itemsize
+    # One product is faster than one per chunk, but its whole result is kept.
+    if size <= MOST_PROJECTED or mesh_lib.axis_size(mesh_lib.SEQUENCE) > 1:
       projected = self.actor.project(states[:, :, marks:])
     precise = jnp.promote_types(states.dtype, jnp.float32)
 
@@ -184,16 +186,6 @@ class Selector(nn.Module):
     return self.actor(x, state), self.critic(x, state)[..., 0]
 
 
-def is_projected_at_once(states):
-  """Whether the actor projects all chunks before it goes over them.
-
-  One product is faster than one per chunk, but its whole result is kept. Chunks
-  split over devices are always projected at once.
-  """
-  size = 2 * states.size * states.dtype.itemsize
-  return size <= MOST_PROJECTED or mesh_lib.axis_size(mesh_lib.SEQUENCE) > 1
-
-
 def act(logits, is_token, is_single, uniform=None, actions=None):
   """Which tokens of a chunk are selected: bool [B, J].
 
@@ -209,16 +201,6 @@ def act(logits, is_token, is_single, uniform=None, actions=None):
   chosen &= is_token
   is_all = ~chosen.any(-1) | is_single
   return jnp.where(is_all[:, None], is_token, chosen)
-
-
-def of_actions(logits, actions):
-  """The log-probabilities of actions and the entropies of their choices.
-
-  logits [..., 2], the actor's, actions bool [...] -> two float32 [...].
-  """
-  log_p = jax.nn.log_softmax(logits)
-  log_probs = jnp.where(actions, log_p[..., 1], log_p[..., 0])
-  return log_probs, -jnp.sum(jnp.exp(log_p) * log_p, -1)
 
 
 def document_seeds(tokens, mask):
@@ -439,7 +421,9 @@ class SelectingModel(nn.Module):
     observations, state, actions: of a Rollout, or parts of it.
     """
     logits, values = self.selector.judge(observations, state)
-    return *of_actions(logits, actions), values
+    log_p = jax.nn.log_softmax(logits)
+    log_probs = jnp.where(actions, log_p[..., 1], log_p[..., 0])
+    return log_probs, -jnp.sum(jnp.exp(log_p) * log_p, -1), values
 
   def states(
       self,
