@@ -40,9 +40,9 @@ def is_compiling(thread):
 class Watchdog:
   """Context that ends the process after too long without a heartbeat."""
 
-  def __init__(self, seconds, key='train.timeout'):
-    """Takes the limit, 0: none, and its config key, for the message."""
-    self._seconds, self._key = seconds, key
+  def __init__(self, seconds):
+    """Takes the limit, train.timeout; 0: none."""
+    self._seconds = seconds
     self._what, self._since = 'the start', time.time()
     self._silent = 0.0
     self._ended = threading.Event()
@@ -99,7 +99,7 @@ class Watchdog:
         2,
         (
             f'\nerror: waiting for {self._what} since {since}, longer than '
-            f'{self._key}={self._seconds} seconds; the stacks of all threads:\n'
+            f'train.timeout={self._seconds} seconds; the stacks of all threads:\n'
         ).encode(),
     )
     faulthandler.dump_traceback(file=2, all_threads=True)

@@ -103,9 +103,9 @@ class LocostConfig(stack.T5StyleConfig):
     group = long_conv.group_size(batch, self.d_model, n)
     return 16 * batch * n * group + ssm_kernel.table_bytes()
 
-  def kernel_bytes(self, length, dtype):
+  def kernel_bytes(self, length):
     """Bytes of `LocostMixer.spectra` for inputs of this length."""
-    return spectra_bytes(self, self.d_model, length, dtype)
+    return spectra_bytes(self, self.d_model, length, jnp.float32)
 
 
 def circular_size(config, length):

@@ -35,9 +35,9 @@ def make_layer(model):
   return encoder_lib.EncoderLayer(model.config, model.make_mixer, model.dtype)
 
 
-def kernel_bytes(model, length, dtype=jnp.float32):
+def kernel_bytes(model, length):
   """Bytes of the result of `kernels`; 0 for a model without them."""
-  return model.config.num_layers * model.config.kernel_bytes(length, dtype)
+  return model.config.num_layers * model.config.kernel_bytes(length)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2))

@@ -84,7 +84,7 @@ class ModelConfig:
     scores = 4 * batch * self.num_heads * length * self.keys_seen(length)
     return 3 * min(scores, long_attention.PIECE_BYTES)
 
-  def kernel_bytes(self, length, dtype):
+  def kernel_bytes(self, length):
     """Bytes of a layer's `spectra` for inputs of this length; 0: none."""
-    del length, dtype
+    del length
     return 0

@@ -30,7 +30,6 @@ from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
-from locost_jax.errors import InputError
 from locost_jax.models import attention
 from locost_jax.models import layers
 from locost_jax.models import model_config
@@ -263,31 +262,21 @@ def bucket(count):
   return power // 4 * 3 if max(count, SMALLEST) <= power // 4 * 3 else power
 
 
-def compact(memory, capacity=None):
+def compact(memory):
   """Drops the states that were not selected; decoding gives the same result.
 
-  Not under jit: reads the number of selected states. On a mesh the capacity is
-  rounded up to a multiple of `sequence`.
+  Not under jit: reads the largest number of selected states, over all hosts,
+  whose `bucket` is S, so that all run the same program. On a mesh S is rounded
+  up to a multiple of `sequence`.
 
-  Args:
-    memory: states [B, C, L, D] or [B, L, D], and their mask.
-    capacity: S, states kept per document, at least the largest of
-      `selected_counts`; None: the `bucket` of that. It is the maximum over all
-      hosts, so that all run the same program.
-
-  Returns:
-    {'states': [B, 1, S, D], 'mask': bool [B, 1, S]} or [B, S, D] and [B, S], in
-    reading order. The memory itself if it has no more slots.
+  memory: states [B, C, L, D] or [B, L, D], and their mask -> {'states': [B, 1,
+  S, D], 'mask': bool [B, 1, S]} or [B, S, D] and [B, S], in reading order. The
+  memory itself if it has no more slots.
   """
-  most = int(_largest_count(memory))
-  capacity = bucket(most) if capacity is None else capacity
-  if most > capacity:
-    raise InputError(
-        f'{most} states of a document are selected: expected at most {capacity}'
-    )
-  capacity += -capacity % mesh_lib.axis_size(mesh_lib.SEQUENCE)
-  few = capacity < memory['mask'][0].size
-  return _compact(memory, capacity) if few else memory
+  size = bucket(int(_largest_count(memory)))
+  size += -size % mesh_lib.axis_size(mesh_lib.SEQUENCE)
+  few = size < memory['mask'][0].size
+  return _compact(memory, size) if few else memory
 
 
 @jax.jit

@@ -2,16 +2,13 @@
 
 import jax
 import numpy as np
-import pytest
 
 from locost_jax import models
 from locost_jax.config import decode_settings
-from locost_jax.errors import InputError
 from locost_jax.generation import generate
 from locost_jax.models import selector as selector_lib
 from tests import products
 from tests.models.test_simcas import documents
-from tests.models.test_simcas import run
 from tests.models.test_simcas import SIMCAS
 from tests.models.test_simcas import small_params
 
@@ -74,25 +71,6 @@ def test_other_models_are_one_program():
       name for name in models.MODELS if models.MODELS[name][0].is_compacted
   ]
   assert compacted == ['simcas', 'simcas_locost']
-
-
-def test_more_than_a_capacity_is_refused():
-  """Any capacity that is large enough gives the same texts."""
-  inputs, targets = documents(), np.arange(3, 23).reshape(4, 5)
-  memory = run(inputs, method='encode')
-  want = run(memory, targets, method='decode')
-  most = int(selector_lib.selected_counts(memory).max())
-  for capacity in (most, 10**6):
-    small = selector_lib.compact(memory, capacity)
-    assert small['mask'][0].size == min(capacity, 240)
-    np.testing.assert_array_equal(
-        selector_lib.selected_counts(small),
-        selector_lib.selected_counts(memory),
-    )
-    found = run(small, targets, method='decode')
-    np.testing.assert_allclose(found, want, 0, 1e-5)
-  with pytest.raises(InputError, match=f'{most} states .* at most {most - 1}'):
-    selector_lib.compact(memory, most - 1)
 
 
 def test_buckets_are_those_of_lengths():

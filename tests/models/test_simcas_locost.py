@@ -208,11 +208,7 @@ def test_steps_over_a_compact_memory_match_the_decoder(
   expected = run(small.repeated(memory, 3), targets, method='decode')
   most = int(selector_lib.selected_counts(memory).max())
   assert 8 < most < 29
-  for read in (
-      memory,
-      selector_lib.compact(memory),
-      selector_lib.compact(memory, most),
-  ):
+  for read in memory, selector_lib.compact(memory):
     shared, logits = small.in_steps(model, small_params(), read, targets, 3)
     assert ('states' in shared) == absorbed
     np.testing.assert_allclose(logits, expected, 0, 1e-4)
