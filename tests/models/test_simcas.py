@@ -219,7 +219,7 @@ def test_the_selector_matches_its_loop(selection, padding):
     )(params)
     drawn = np.asarray(selector_lib.uniform(seeds, 40, 5))
     counts = np.asarray(selector_lib.selected_counts(memory))
-    short = selector_lib.compact(memory)['states']
+    short = selector_lib._compact(memory, int(counts.max()))['states']
   rollout = jax.tree.map(np.asarray, rollout)
   states, mask, whole = np.asarray(states), np.asarray(mask), 0
   for row, count in enumerate(COUNTS):
@@ -331,8 +331,8 @@ def test_steps_over_a_compact_memory_match_the_decoder(
   inputs, targets = documents()[1:], tokens(7, 9, 5)
   memory = run(inputs, method='encode', **changes)
   expected = run(small.repeated(memory, 3), targets, method='decode', **changes)
-  monkeypatch.setattr(selector_lib, 'SMALLEST', 2)
-  for read in memory, selector_lib.compact(memory):
+  most = int(selector_lib.selected_counts(memory).max())
+  for read in memory, selector_lib._compact(memory, most):
     shared, logits = small.in_steps(model, small_params(), read, targets, 3)
     assert ('states' in shared) == absorbed
     np.testing.assert_allclose(logits, expected, 0, 1e-4)
