@@ -18,7 +18,7 @@ from locost_jax.config.decode_settings import Settings
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.generation import generate
-from locost_jax.models import chunk_memory
+from locost_jax.models import selector as selector_lib
 from locost_jax.ops import long_attention
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.ops import tokenwise
@@ -348,7 +348,7 @@ def write_compact(meshes, settings, model):
             tokens=np.asarray(found[0]).tolist(),
             scores=np.asarray(found[1]).tolist(),
             whole=np.asarray(whole[0]).tolist(),
-            most=int(chunk_memory.selected_counts(memory).max()),
+            most=int(selector_lib.selected_counts(memory).max()),
             slots=compact['mask'][0].size,
             here=compact['states'].sharding.shard_shape(
                 compact['states'].shape

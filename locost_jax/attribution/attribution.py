@@ -1,7 +1,7 @@
 """Finds the passages that the decoder attended to, for each summary sentence.
 
 The decoder runs once more over a finished summary, all tokens in parallel. For
-each token, `models/attention_mass.py` sums its cross-attention, averaged over
+each token, `models/attention.py` sums its cross-attention, averaged over
 heads and layers, over each passage. This shows where the decoder looked while
 it wrote, not why it wrote what it wrote (Jain and Wallace 2019).
 

@@ -32,18 +32,12 @@ PACKAGES = ('jax', 'jaxlib', 'flax', 'optax')
 
 
 class HostConfig(NamedTuple):
-  """The index of this process in a run, and how to reach the first one.
+  """The index of this process in a run, and how to reach the first one."""
 
-  address: HOST:PORT at which the first host listens.
-  hosts: number of hosts.
-  host: index of this one, from 0 on.
-  local_devices: indices of the machine's devices that it uses; None: all.
-  """
-
-  address: str
+  address: str  # HOST:PORT at which the first host listens
   hosts: int
-  host: int
-  local_devices: tuple[int, ...] | None = None
+  host: int  # index of this one, from 0 on
+  local_devices: tuple[int, ...] | None = None  # those that it uses; None: all
 
 
 def define_flags(values):
@@ -55,20 +49,17 @@ def define_flags(values):
       'TPUs and under SLURM',
       flag_values=values,
   )
-  flags.DEFINE_integer(
-      'hosts',
-      None,
-      'with --coordinator: number of processes',
-      lower_bound=1,
-      flag_values=values,
-  )
-  flags.DEFINE_integer(
-      'host',
-      None,
-      'with --coordinator: index of this process, from 0',
-      lower_bound=0,
-      flag_values=values,
-  )
+  for name, what, least in (
+      ('hosts', 'number of processes', 1),
+      ('host', 'index of this process, from 0', 0),
+  ):
+    flags.DEFINE_integer(
+        name,
+        None,
+        f'with --coordinator: {what}',
+        lower_bound=least,
+        flag_values=values,
+    )
 
 
 def connect(values, seconds=TIMEOUT):

@@ -124,13 +124,11 @@ def _control_groups(root):
   for line in lines:
     _, controllers, name = line.split(':', 2)
     if not controllers:  # version 2
-      base, files = root / 'sys/fs/cgroup', (
-          'memory.max',
-          'memory.current',
-          'inactive_file',
-      )
+      base = root / 'sys/fs/cgroup'
+      files = 'memory.max', 'memory.current', 'inactive_file'
     elif 'memory' in controllers.split(','):
-      base, files = root / 'sys/fs/cgroup/memory', (
+      base = root / 'sys/fs/cgroup/memory'
+      files = (
           'memory.limit_in_bytes',
           'memory.usage_in_bytes',
           'total_inactive_file',

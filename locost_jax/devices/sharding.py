@@ -132,10 +132,7 @@ def param_shardings(mesh, params):
 
 
 def _spec_on(mesh, path, shape):
-  """Returns `spec_of` for a shape.
-
-  A vocabulary that an axis does not divide is not split over it.
-  """
+  """Returns `spec_of` for a shape."""
   spec = list(spec_of(path))
   for i, axis in enumerate(spec):
     if axis is None or shape[i] % mesh.shape[axis] == 0:
@@ -232,11 +229,7 @@ def batch_parts(mesh):
 
 
 def smallest_batch(reads_pages=False):
-  """Returns the shape of the smallest inputs that the current mesh can split.
-
-  Returns:
-    (rows, length), or (rows, pages, length) for a model that reads pages.
-  """
+  """Returns the shape of the smallest inputs that the mesh in use can split."""
   shape = jax.sharding.get_abstract_mesh().shape
   rows, parts = shape.get(DATA, 1) * shape.get(FSDP, 1), shape.get(SEQUENCE, 1)
   return (rows, parts, 8) if reads_pages else (rows, 8 * parts)

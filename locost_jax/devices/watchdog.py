@@ -40,14 +40,9 @@ def is_compiling(thread):
 class Watchdog:
   """Context that ends the process after too long without a heartbeat."""
 
-  def __init__(self, seconds, key='train.timeout'):
-    """Starts nothing yet.
-
-    Args:
-      seconds: without a heartbeat, after which the process ends; 0: never.
-      key: the config key of this limit, for the error message.
-    """
-    self._seconds, self._key = seconds, key
+  def __init__(self, seconds):
+    """Takes the limit, train.timeout; 0: none."""
+    self._seconds = seconds
     self._what, self._since = 'the start', time.time()
     self._silent = 0.0
     self._ended = threading.Event()
@@ -104,7 +99,7 @@ class Watchdog:
         2,
         (
             f'\nerror: waiting for {self._what} since {since}, longer than '
-            f'{self._key}={self._seconds} seconds; the stacks of all threads:\n'
+            f'train.timeout={self._seconds} seconds; the stacks of all threads:\n'
         ).encode(),
     )
     faulthandler.dump_traceback(file=2, all_threads=True)

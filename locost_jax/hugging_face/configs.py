@@ -329,12 +329,7 @@ def _check_generation(directory, name, values):
 
 
 def release(config, settings, dtype):
-  """Returns the config.json of a model: undoes `model_config`.
-
-  Args:
-    settings: a `decode_settings.Settings`, for the ids of special tokens.
-    dtype: type of the tensors, 'float32' or 'bfloat16'.
-  """
+  """Returns the config.json of a model; settings have the special ids."""
   return dict(to_released(config), torch_dtype=dtype, **_ids(settings))
 
 

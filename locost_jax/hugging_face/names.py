@@ -2,7 +2,7 @@
 
 A released state dict has one tensor per layer and (out, in) matrices; here the
 layers are stacked and matrices are (in, out). Loading, exporting and comparing
-gradients all read the same rows.
+gradients all read the same tables.
 """
 
 from typing import NamedTuple
@@ -17,13 +17,21 @@ TRANSPOSED = (lambda x: x.T, lambda x: x.T)
 ROW = (lambda x: x[0], lambda x: x[None])  # released as a matrix of one row
 SHARED = (lambda x: x[None], lambda x: x[0])  # one set for both directions
 
+# Our parameter of a module -> the released one, and its form.
+_PARTS = {
+    'kernel': ('weight', TRANSPOSED),
+    'scale': ('weight', SAME),
+    'embedding': ('weight', SAME),
+    'bias': ('bias', SAME),
+}
+
 
 class Table(NamedTuple):
-  """The names of one model.
+  """The names of one model; '{}' in a released name is the layer.
 
   Attributes:
-    rows: (path in our parameters, name in a released state dict, form); '{}'
-      in a name is the layer. Rows whose path a model lacks do not apply.
+    modules: {our module: the released one}; a model may lack some.
+    single: {our path: (released name, form)}, of all other parameters.
     copies: name -> other names under which files may have the same tensor, in
       addition or instead.
     unread: names that a file may have although no model uses them.
@@ -31,134 +39,88 @@ class Table(NamedTuple):
     zeros: names that a file may lack: the tensor is then zero.
   """
 
-  rows: tuple
+  modules: dict
+  single: dict
   copies: dict
   unread: tuple = ()
   prefix: str = ''
   zeros: tuple = ()
 
 
-_T5_PROJECTIONS = {'query': 'q', 'key': 'k', 'value': 'v', 'output': 'o'}
-_BART_PROJECTIONS = {
-    'query': 'q_proj',
-    'key': 'k_proj',
-    'value': 'v_proj',
-    'output': 'out_proj',
+def _inside(ours, theirs, names):
+  """The `modules` inside of one, from {our name: theirs}."""
+  return {f'{ours}/{one}': f'{theirs}.{names[one]}' for one in names}
+
+
+_T5_QKVO = dict(query='q', key='k', value='v', output='o')
+_T5_MLP = {name: name for name in ('wi', 'wi_0', 'wi_1', 'wo')}
+_BART_QKVO = dict(
+    query='q_proj', key='k_proj', value='v_proj', output='out_proj'
+)
+_BART_MLP = dict(wi='fc1', wo='fc2')
+
+_ENCODER, _DECODER = 'encoder.block.{}.layer', 'decoder.block.{}.layer'
+_READ, _WRITTEN = 'encoder/layers', 'decoder/layers'
+# All modules of a T5-style model except the mixers of its encoder.
+_T5_STYLE = {
+    'token_embedding': 'shared',
+    'logits': 'lm_head',
+    'encoder/norm': 'encoder.final_layer_norm',
+    f'{_READ}/feed_forward_norm': f'{_ENCODER}.1.layer_norm',
+    **_inside(f'{_READ}/feed_forward', f'{_ENCODER}.1.DenseReluDense', _T5_MLP),
+    'decoder/norm': 'decoder.final_layer_norm',
+    'decoder/relative_bias': (
+        'decoder.block.0.layer.0.SelfAttention.relative_attention_bias'
+    ),
+    f'{_WRITTEN}/self_attention_norm': f'{_DECODER}.0.layer_norm',
+    **_inside(
+        f'{_WRITTEN}/self_attention', f'{_DECODER}.0.SelfAttention', _T5_QKVO
+    ),
+    f'{_WRITTEN}/cross_attention_norm': f'{_DECODER}.1.layer_norm',
+    **_inside(
+        f'{_WRITTEN}/cross_attention', f'{_DECODER}.1.EncDecAttention', _T5_QKVO
+    ),
+    f'{_WRITTEN}/feed_forward_norm': f'{_DECODER}.2.layer_norm',
+    **_inside(
+        f'{_WRITTEN}/feed_forward', f'{_DECODER}.2.DenseReluDense', _T5_MLP
+    ),
+}
+_SSM = f'{_ENCODER}.0.ssm_layer'
+_LOCOST_MIXER = {
+    f'{_READ}/mixer_norm': f'{_ENCODER}.0.layer_prenorm',
+    **_inside(
+        f'{_READ}/mixer',
+        _SSM,
+        dict(key='k_proj', gate='q_proj', output='output_linear'),
+    ),
+}
+_LOCOST_SINGLE = {
+    f'{_READ}/mixer/ssm/{ours}': (f'{_SSM}.{theirs}', form)
+    for ours, theirs, form in (
+        ('log_dt', 'kernel.log_dt', SHARED),
+        ('log_A_real', 'kernel.inv_A_real', SHARED),
+        ('A_imag', 'kernel.A_imag', SHARED),
+        ('B', 'kernel.B', SHARED),
+        ('C', 'kernel.C', SAME),
+        ('D', 'D', SAME),
+    )
 }
 
 
-def _dense(ours, theirs, bias=False):
-  """Returns the rows of a projection."""
-  kernel = f'{ours}/kernel', f'{theirs}.weight', TRANSPOSED
-  return (kernel, *[(f'{ours}/bias', f'{theirs}.bias', SAME)] * bias)
-
-
-def _norm(ours, theirs, bias=False):
-  """Returns the rows of a norm."""
-  scale = f'{ours}/scale', f'{theirs}.weight', SAME
-  return (scale, *[(f'{ours}/bias', f'{theirs}.bias', SAME)] * bias)
-
-
-def _embedding(ours, theirs):
-  """Returns the row of an embedding."""
-  return ((f'{ours}/embedding', f'{theirs}.weight', SAME),)
-
-
-def _denses(ours, theirs, names, bias=False):
-  """Returns the rows of projections, {our name: theirs}, in one module."""
-  return _rows(
-      _dense(f'{ours}/{one}', f'{theirs}.{other}', bias)
-      for one, other in names.items()
-  )
-
-
-def _rows(groups):
-  return tuple(row for group in groups for row in group)
-
-
-def _t5_feed_forward(ours, theirs):
-  names = 'wi', 'wi_0', 'wi_1', 'wo'
-  return _denses(ours, f'{theirs}.DenseReluDense', dict(zip(names, names)))
-
-
-_ENCODER, _DECODER = 'encoder.block.{}.layer', 'decoder.block.{}.layer'
-# All tensors of a T5-style model except the mixers of its encoder.
-_T5_STYLE = _rows(
-    (
-        _embedding('token_embedding', 'shared'),
-        _dense('logits', 'lm_head'),
-        _norm('encoder/norm', 'encoder.final_layer_norm'),
-        _norm('encoder/layers/feed_forward_norm', f'{_ENCODER}.1.layer_norm'),
-        _t5_feed_forward('encoder/layers/feed_forward', f'{_ENCODER}.1'),
-        _norm('decoder/norm', 'decoder.final_layer_norm'),
-        _embedding(
-            'decoder/relative_bias',
-            'decoder.block.0.layer.0.SelfAttention.relative_attention_bias',
-        ),
-        _norm('decoder/layers/self_attention_norm', f'{_DECODER}.0.layer_norm'),
-        _denses(
-            'decoder/layers/self_attention',
-            f'{_DECODER}.0.SelfAttention',
-            _T5_PROJECTIONS,
-        ),
-        _norm(
-            'decoder/layers/cross_attention_norm', f'{_DECODER}.1.layer_norm'
-        ),
-        _denses(
-            'decoder/layers/cross_attention',
-            f'{_DECODER}.1.EncDecAttention',
-            _T5_PROJECTIONS,
-        ),
-        _norm('decoder/layers/feed_forward_norm', f'{_DECODER}.2.layer_norm'),
-        _t5_feed_forward('decoder/layers/feed_forward', f'{_DECODER}.2'),
-    )
-)
-
-
-def _locost_mixer():
-  """Returns the rows of LOCOST's mixer."""
-  ours, theirs = 'encoder/layers/mixer', f'{_ENCODER}.0.ssm_layer'
-  names = {'key': 'k_proj', 'gate': 'q_proj', 'output': 'output_linear'}
-  shared = 'log_dt', 'inv_A_real', 'A_imag', 'B'
-  return (
-      *_norm('encoder/layers/mixer_norm', f'{_ENCODER}.0.layer_prenorm'),
-      *_denses(ours, theirs, names, bias=True),
-      *(
-          (
-              f'{ours}/ssm/{name.replace("inv_A", "log_A")}',
-              f'{theirs}.kernel.{name}',
-              SHARED,
-          )
-          for name in shared
-      ),
-      (f'{ours}/ssm/C', f'{theirs}.kernel.C', SAME),
-      (f'{ours}/ssm/D', f'{theirs}.D', SAME),
-  )
-
-
 def _attention_mixer(name):
-  """Returns the rows of an encoder with attention; `name` is its module."""
-  first = f'encoder.block.0.layer.0.{name}'
-  own = f'{_ENCODER}.0.{name}'
-  mixer = 'encoder/layers/mixer'
-  return _rows(
-      (
-          _norm('encoder/layers/mixer_norm', f'{_ENCODER}.0.layer_norm'),
-          _denses(mixer, own, _T5_PROJECTIONS),
-          _embedding(
-              'encoder/relative_bias', f'{first}.relative_attention_bias'
-          ),
-          _embedding(
-              'encoder/global_relative_bias',
-              f'{first}.global_relative_attention_bias',
-          ),
-          _norm(f'{mixer}/global_norm', f'{own}.global_input_layer_norm'),
-      )
-  )
+  """The modules of an encoder with attention; `name` is that of its class."""
+  first, own = f'encoder.block.0.layer.0.{name}', f'{_ENCODER}.0.{name}'
+  return {
+      f'{_READ}/mixer_norm': f'{_ENCODER}.0.layer_norm',
+      **_inside(f'{_READ}/mixer', own, _T5_QKVO),
+      'encoder/relative_bias': f'{first}.relative_attention_bias',
+      'encoder/global_relative_bias': f'{first}.global_relative_attention_bias',
+      f'{_READ}/mixer/global_norm': f'{own}.global_input_layer_norm',
+  }
 
 
 _MIXERS = {
-    'locost': _locost_mixer(),
+    'locost': _LOCOST_MIXER,
     't5': _attention_mixer('SelfAttention'),
     'local': _attention_mixer('LocalSelfAttention'),
     'transient-global': _attention_mixer('TransientGlobalSelfAttention'),
@@ -166,67 +128,40 @@ _MIXERS = {
 
 
 def _bart_stack(stack, attentions):
-  """Returns the rows of BART's encoder or decoder.
-
-  Args:
-    attentions: {our name: theirs} of the attentions of a layer.
-  """
-  top, theirs = f'model.{stack}', f'model.{stack}.layers.{{}}'
-  feed_forward = {'wi': 'fc1', 'wo': 'fc2'}
-  norms = {f'{one}_attention': x for one, x in attentions.items()}
-  norms['feed_forward'] = 'final'
-  return _rows(
-      (
-          _embedding(f'{stack}/position_embedding', f'{top}.embed_positions'),
-          _norm(f'{stack}/embedding_norm', f'{top}.layernorm_embedding', True),
-          _denses(f'{stack}/layers/feed_forward', theirs, feed_forward, True),
-          *(
-              _denses(
-                  f'{stack}/layers/{one}_attention',
-                  f'{theirs}.{other}',
-                  _BART_PROJECTIONS,
-                  bias=True,
-              )
-              for one, other in attentions.items()
-          ),
-          *(
-              _norm(
-                  f'{stack}/layers/{one}_norm',
-                  f'{theirs}.{other}_layer_norm',
-                  True,
-              )
-              for one, other in norms.items()
-          ),
-      )
-  )
+  """The modules of BART's encoder or decoder; attentions: {ours: theirs}."""
+  ours, theirs = f'{stack}/layers', f'model.{stack}.layers.{{}}'
+  found = {
+      f'{stack}/position_embedding': f'model.{stack}.embed_positions',
+      f'{stack}/embedding_norm': f'model.{stack}.layernorm_embedding',
+      f'{ours}/feed_forward_norm': f'{theirs}.final_layer_norm',
+      **_inside(f'{ours}/feed_forward', theirs, _BART_MLP),
+  }
+  for one, other in attentions.items():
+    found[f'{ours}/{one}_norm'] = f'{theirs}.{other}_layer_norm'
+    found |= _inside(f'{ours}/{one}', f'{theirs}.{other}', _BART_QKVO)
+  return found
 
 
-_BART = (
-    *_embedding('token_embedding', 'model.shared'),
-    ('logits_bias', 'final_logits_bias', ROW),
-    *_bart_stack('encoder', {'self': 'self_attn'}),
-    *_bart_stack('decoder', {'self': 'self_attn', 'cross': 'encoder_attn'}),
-)
-# SimCAS's selector; the release numbers its layers.
-_JUDGE = {
-    'token': 'dense_1',
-    'state': 'dense_2',
-    'hidden': 'dense_3',
-    'output': 'out_proj',
-}
-# Parameters that BART does not have.
-_NOT_IN_BART = {
-    'bart': (),
-    'pagesum': _dense('confidence', 'lin', bias=True),
-    'simcas': _rows(
-        _denses(
-            f'selector/{judge}',
-            f'model.encoder.agent.{judge}',
-            _JUDGE,
-            bias=True,
-        )
-        for judge in ('actor', 'critic')
+_BART = {
+    'token_embedding': 'model.shared',
+    **_bart_stack('encoder', {'self_attention': 'self_attn'}),
+    **_bart_stack(
+        'decoder',
+        {'self_attention': 'self_attn', 'cross_attention': 'encoder_attn'},
     ),
+}
+# SimCAS's selector; the release numbers its layers.
+_JUDGE = dict(
+    token='dense_1', state='dense_2', hidden='dense_3', output='out_proj'
+)
+# Modules that BART does not have.
+_NOT_IN_BART = {
+    'bart': {},
+    'pagesum': {'confidence': 'lin'},
+    'simcas': {
+        **_inside('selector/actor', 'model.encoder.agent.actor', _JUDGE),
+        **_inside('selector/critic', 'model.encoder.agent.critic', _JUDGE),
+    },
 }
 
 # Only T5's first releases have this tensor, and no T5 uses it.
@@ -245,7 +180,8 @@ def table(config):
         'lm_head.weight',
     )
     return Table(
-        _BART + _NOT_IN_BART[name],
+        _BART | _NOT_IN_BART[name],
+        {'logits_bias': ('final_logits_bias', ROW)},
         {'model.shared.weight': copies},
         prefix='model.',
         zeros=('final_logits_bias',),
@@ -259,7 +195,10 @@ def table(config):
   tied = ('lm_head.weight',) if config['tie_embeddings'] else ()
   copies = ('encoder.embed_tokens.weight', 'decoder.embed_tokens.weight')
   return Table(
-      _T5_STYLE + _MIXERS[key], {'shared.weight': copies + tied}, _UNREAD
+      _T5_STYLE | _MIXERS[key],
+      _LOCOST_SINGLE if name == 'locost' else {},
+      {'shared.weight': copies + tied},
+      _UNREAD,
   )
 
 
@@ -283,10 +222,14 @@ class Source(NamedTuple):
 
 def sources(names, abstract):
   """Returns {path: `Source`} of a `Table` and of {path: leaf with a shape}."""
-  rows = {path: (name, form) for path, name, form in names.rows}
   found = {}
   for path, leaf in abstract.items():
-    name, form = rows[path]
+    if path in names.single:
+      name, form = names.single[path]
+    else:
+      module, _, part = path.rpartition('/')
+      theirs, form = _PARTS[part]
+      name = f'{names.modules[module]}.{theirs}'
     is_stacked = '{}' in name
     layers = range(leaf.shape[0] if is_stacked else 1)
     found[path] = Source(

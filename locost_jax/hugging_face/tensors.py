@@ -1,12 +1,8 @@
 """Reads tensors from safetensors, whole or in shards, and PyTorch's pickles.
 
-A safetensors file is 8 bytes (the header's length), a JSON header {name:
-{dtype, shape, data_offsets}}, and the data. Tensors are read from the file one
-by one. The safetensors package maps the file instead, and every page that was
-read then counts as memory of this process.
+Tensors are read from their file one by one.
 """
 
-import json
 import os
 import pickle
 import re
@@ -93,29 +89,23 @@ class Tensors:
     self._read[name] = read
 
   def _add_safetensors(self, path):
-    with files.open_regular(path) as f:  # a pipe would block
-      try:  # checks the header, its size and that of the file
-        with safe_open(path, framework='numpy'):
-          pass
-        size = int.from_bytes(f.read(8), 'little')
-        header = json.loads(f.read(size))
-      except (SafetensorError, OSError, ValueError, RecursionError) as e:
-        reason = visible(str(e))
-        raise InputError(
-            f'{path} is not a whole safetensors file: {reason}'
-        ) from None
-    header.pop('__metadata__', None)
-    for name, entry in header.items():
+    files.open_regular(path).close()  # a pipe would block
+    try:  # checks the header, its size and that of the file
+      with safe_open(path, framework='numpy') as f:
+        listed = {name: f.get_slice(name) for name in f.keys()}
+    except (SafetensorError, OSError, ValueError) as e:
+      reason = visible(str(e))
+      raise InputError(
+          f'{path} is not a whole safetensors file: {reason}'
+      ) from None
+    for name, tensor in listed.items():
 
-      def read(name=name, start=8 + size + entry['data_offsets'][0]):
-        array = np.empty(self.shapes[name], self.dtypes[name])
-        with open(path, 'rb') as f:
-          f.seek(start)
-          if f.readinto(array.reshape(-1).view(np.uint8)) != array.nbytes:
-            raise InputError(f'{path}: ends within {visible(name)}')
-        return array
+      def read(name=name):
+        # Closed after each tensor: pages that were read count as memory.
+        with safe_open(path, framework='numpy') as f:
+          return f.get_tensor(name)
 
-      self._add(path, name, entry['shape'], entry['dtype'], read)
+      self._add(path, name, tensor.get_shape(), tensor.get_dtype(), read)
 
   def _add_pickle(self, path):
     try:

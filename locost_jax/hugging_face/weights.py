@@ -16,15 +16,10 @@ from locost_jax.hugging_face.tensors import Tensors
 
 
 def load_params(directory, config, abstract, place=lambda array: array):
-  """Fills a model's parameters from a released state dict.
+  """Returns {path: place(float32 array)} from a released state dict.
 
-  Args:
-    abstract: {path: ShapeDtypeStruct}, paths joined by '/'.
-    place: function that stores a float32 array, for example on a device;
-      called for each parameter before the next is read.
-
-  Returns:
-    {path: what `place` returned}.
+  `place` stores one parameter before the next is read; abstract is {path: leaf
+  with a shape}.
 
   Raises:
     InputError: a tensor that is missing, of another shape or not used.

@@ -9,7 +9,6 @@ from locost_jax.errors import check_choice
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
 from locost_jax.models import bart
-from locost_jax.models import bart_layers
 from locost_jax.models import encoder_decoder
 from locost_jax.models import locost
 from locost_jax.models import longt5
@@ -29,7 +28,7 @@ MODELS = {
     'locost': (locost.LocostConfig, _around(locost.LocostMixer)),
     't5': (self_attention.T5Config, _around(self_attention.SelfAttention)),
     'longt5': (longt5.LongT5Config, _around(longt5.LongT5Attention)),
-    'bart': (bart_layers.BartConfig, bart.Bart),
+    'bart': (bart.BartConfig, bart.Bart),
     'pagesum': (pagesum.PageSumConfig, pagesum.PageSum),
     'simcas': (simcas.SimCASConfig, simcas.SimCAS),
     'simcas_locost': (

@@ -5,7 +5,8 @@ of the queries (Raffel et al. 2020, section 2.1). Position enters only through a
 bias per head and bucket of the distance between key and query. BART: the
 projections have biases, queries the factor K^-1/2.
 
-Axes: B batch, T queries, S keys, D width, H heads, K head width.
+Axes: B batch, T queries, S keys (L of an input), D width, H heads, K head
+width, P segments of an input.
 """
 
 import functools
@@ -14,12 +15,12 @@ import math
 from flax import linen as nn
 import jax.numpy as jnp
 
-from locost_jax.models import attention_mass
 from locost_jax.models import layers
 from locost_jax.ops import beam_attention
 from locost_jax.ops import causal_attention
 from locost_jax.ops import long_attention
 from locost_jax.ops import mesh as mesh_lib
+from locost_jax.ops import pieces
 
 
 def relative_buckets(distance, bidirectional, num_buckets, max_distance):
@@ -183,12 +184,8 @@ class Attention(nn.Module):
     return self.merge_heads(attend(queries, keys, values, mask, rate, key))
 
   def cached(self, x, keys, values, mask):
-    """`__call__` with keys and values in the layout that products read.
-
-    On a CPU, transposing them makes a step of one query up to ten times slower.
-
-    x [B, T, D], keys and values [B, H, S, K], mask bool [B, S] -> [B, T, D].
-    """
+    """`__call__` of x with keys and values [B, H, S, K], mask bool [B, S]."""
+    # On a CPU, transposing them makes a step up to ten times slower.
     queries, mask = self.queries(x).swapaxes(1, 2), mask[:, None, None]
     context = long_attention.plain(queries, keys, values, mask, form='h')
     return self.merge_heads(context.swapaxes(1, 2))
@@ -212,12 +209,8 @@ class Attention(nn.Module):
     return self.merge_heads(context.astype(self.dtype))
 
   def traced(self, x, states, mask, segments, num_segments):
-    """Attends from x [B, T, D] to states and sums the weights.
-
-    The other arguments are those of `attention_mass.attend_and_sum`. [B, T, D],
-    and mass [B, T, P], averaged over the heads.
-    """
-    context, mass = attention_mass.attend_and_sum(
+    """`attend_and_sum` of x [B, T, D]: [B, T, D], and mass [B, T, P]."""
+    context, mass = attend_and_sum(
         self.queries(x),
         states,
         *self._key_value_kernels(),
@@ -240,3 +233,71 @@ class Attention(nn.Module):
       return context
     bias = self.value.variables['params']['bias'].astype(self.dtype)
     return context + self.split_heads(bias)
+
+
+# --- Where attention falls ----------------------------------------------------
+#
+# For queries q_t and keys k_s, p_ts = softmax_s(q_t . k_s), averaged over heads,
+# the mass of a segment is the sum of p_ts over its keys. With a few hundred
+# queries and very many keys the weights [B, H, T, L] are too large to exist, so
+# the keys are made and used piece by piece, twice: first for the log-sum-exp of
+# the scores and for the context, then, with final weights, for the sums.
+
+# A piece has at most this many scores (64 MiB in float32) and this many keys.
+_MASS_SCORES = 2**24
+_MASS_KEYS = 2048
+
+
+def attend_and_sum(
+    queries, states, key_kernel, value_kernel, mask, segments, num_segments
+):
+  """Attention without 1/sqrt(K), and where it falls.
+
+  Args:
+    queries: [B, T, H, K].
+    states: [B, L, D], of which keys and values are made.
+    key_kernel, value_kernel: [D, H K].
+    mask: bool [B, L]; False is never attended to.
+    segments: int [B, L], in [0, P = num_segments), not decreasing along L.
+
+  Returns:
+    context [B, T, H, K], and mass [B, T, P], float32, whose rows sum to 1.
+  """
+  B, T, H, K = queries.shape
+  L = states.shape[1]
+  S = min(L, _MASS_KEYS, max(128, _MASS_SCORES // (B * H * T)))
+  precise = jnp.promote_types(queries.dtype, jnp.float32)
+
+  def project(piece, kernel):
+    return (piece.take(states, 1) @ kernel).reshape(B, S, H, K)
+
+  def scores(piece):
+    return long_attention.masked_scores(
+        queries, project(piece, key_kernel), piece.take(mask, 1), piece.is_new
+    )
+
+  def attend(piece, softmax):
+    return softmax.add(scores(piece), project(piece, value_kernel))
+
+  def add_up(piece, mass):
+    weights = jnp.exp(scores(piece) - log_total[..., None]).mean(1)
+    return mass.at[jnp.arange(B)[:, None], piece.take(segments, 1)].add(
+        layers.at_least_float32(weights.transpose(0, 2, 1)),
+        indices_are_sorted=True,
+    )
+
+  softmax = pieces.over(
+      L, S, attend, long_attention.Softmax.of_nothing(B, H, T, K, precise)
+  )
+  log_total = softmax.m + jnp.log(softmax.l)
+  mass = pieces.over(L, S, add_up, jnp.zeros((B, num_segments, T), precise))
+  return softmax.context(queries.dtype), mass.transpose(0, 2, 1)
+
+
+def mean_over_targets(mass, written):
+  """The mean of mass [B, T, P] over the targets that count, written [B, T].
+
+  [B, P]; 0 for a document without any.
+  """
+  total = jnp.where(written[..., None], mass, 0).sum(1)
+  return total / jnp.maximum(written.sum(1), 1)[:, None]

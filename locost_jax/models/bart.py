@@ -2,43 +2,197 @@
 
 Embedding of both stacks: h = norm(s E[token] + P[position + 2]), s = sqrt(D) or
 1, with positions P per stack. They count from 0 in every row, padding included.
-Logits: h E^T + bias. `models.bart_layers` has the layers.
+Encoder layer: h = norm(h + self(h));  h = norm(h + ff(h)); the decoder's layers
+are those of `decoder_layers` with the `PARTS` below. Logits: h E^T + bias.
 
-Interface and axis letters are those of `encoder_decoder.Model`.
+Layer norms with mean and bias, 1e-5 in the root; biases everywhere; queries
+scaled by K^-1/2 after theirs; ff(x) = wo(gelu(wi x)) with the exact (erf) GELU.
+Dropout on every branch; attention weights and hidden units have their own
+rates. Interface and axis letters are those of `encoder_decoder.Model`.
 """
+
+import dataclasses
 
 from flax import linen as nn
 import jax.numpy as jnp
 
-from locost_jax.models import bart_layers
+from locost_jax.errors import InputError
+from locost_jax.models import attention
 from locost_jax.models import decoder_layers
 from locost_jax.models import encoder_decoder
 from locost_jax.models import layers
+from locost_jax.models import model_config
 from locost_jax.models import stack
+from locost_jax.ops import mesh as mesh_lib
+from locost_jax.ops import tokenwise
+
+# Rows of the position tables before that of position 0: published models have
+# them but never read them.
+OFFSET = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class BartConfig(model_config.ModelConfig):
+  """The config of a BART; config/model_keys.py explains the keys."""
+
+  decoder_d_ff: int
+  attention_dropout_rate: float
+  activation_dropout_rate: float
+  max_positions: int = dataclasses.field()
+  scale_embedding: bool = dataclasses.field()
+  pad_id: int = dataclasses.field()
+  num_decoder_heads: int = 0
+
+  def __post_init__(self):
+    for key, heads in (
+        ('num_heads', self.num_heads),
+        ('num_decoder_heads', self.decoder_heads),
+    ):
+      if self.d_model % heads:
+        raise InputError(
+            f'model.d_model={self.d_model} must be divisible by '
+            f'model.{key}={heads}'
+        )
+    if self.pad_id >= self.vocab_size:
+      raise InputError(
+          f'model.pad_id={self.pad_id} must be below '
+          f'model.vocab_size={self.vocab_size}'
+      )
+
+  @property
+  def d_kv(self):
+    """K, width of one attention head of the encoder."""
+    return self.d_model // self.num_heads
+
+  @property
+  def decoder_heads(self):
+    """H of the decoder."""
+    return self.num_decoder_heads or self.num_heads
+
+  @property
+  def has_dropout(self):
+    """See `ModelConfig`."""
+    return bool(self.dropout_rate or self.activation_dropout_rate)
+
+
+def check_length(what, length, config):
+  """Raises an InputError where there are fewer positions than tokens."""
+  if length > config.max_positions:
+    raise InputError(
+        f"{what} have {length} tokens, this model's positions end "
+        f'at max_positions={config.max_positions}'
+    )
+
+
+def make_norm(dtype):
+  """Returns the layer norm of BART."""
+  # flax's fast variance, E[x^2] - E[x]^2, loses digits where means are large.
+  return nn.LayerNorm(1e-5, dtype=dtype, use_fast_variance=False)
+
+
+def make_attention(config, dtype, heads):
+  """Returns an attention of BART with this many heads."""
+  c, K = config, config.d_model // heads
+  return attention.Attention(
+      heads,
+      K,
+      c.d_model,
+      c.attention_dropout_rate,
+      dtype,
+      use_bias=True,
+      scale=K**-0.5,
+  )
+
+
+class PositionEmbedding(nn.Module):
+  """Learned vectors of positions, N(0, 1 / D)."""
+
+  config: BartConfig
+  dtype: jnp.dtype
+
+  def setup(self):
+    D = self.config.d_model
+    self.embedding = self.param(
+        'embedding',
+        nn.initializers.normal(D**-0.5),
+        (self.config.max_positions + OFFSET, D),
+    )
+
+  def __call__(self, positions):
+    """int [T] -> [T, D]."""
+    return self.embedding.astype(self.dtype)[positions + OFFSET]
+
+
+class EncoderLayer(nn.Module):
+  """One layer of the encoder; a step of `nn.scan`."""
+
+  config: BartConfig
+  dtype: jnp.dtype
+
+  def setup(self):
+    c = self.config
+    self.self_attention = make_attention(c, self.dtype, c.num_heads)
+    self.self_attention_norm = make_norm(self.dtype)
+    self.feed_forward = layers.FeedForward(
+        c.d_ff, c.feed_forward, c.activation_dropout_rate, self.dtype
+    )
+    self.feed_forward_norm = make_norm(self.dtype)
+    self.dropout = nn.Dropout(c.dropout_rate)
+
+  def __call__(self, h, mask, deterministic, in_pieces=False):
+    """h [B, L, D], mask [B, L] -> h, None; in_pieces: see `encoder`."""
+    own = self.self_attention.keys_values(h)
+    x = self.self_attention.cross(h, *own, mask, deterministic)
+    x = self.dropout(x, deterministic)
+    h = stack.lay_read(self.self_attention_norm(h + x))
+    if in_pieces:
+      draws = not deterministic and self.config.has_dropout
+      h = tokenwise.method(self, 'add', h, along=mesh_lib.SEQUENCE, draws=draws)
+      return h, None
+    return self.add(h, deterministic), None
+
+  def add(self, h, deterministic=True):
+    """The feed-forward and its norm, [B, L, D]."""
+    x = self.dropout(self.feed_forward(h, deterministic), deterministic)
+    return stack.lay_read(self.feed_forward_norm(h + x))
+
+
+# The decoder's, see `decoder_layers`.
+PARTS = decoder_layers.Parts(
+    make_norm=lambda config, dtype: make_norm(dtype),
+    make_attention=lambda config, dtype: make_attention(
+        config, dtype, config.decoder_heads
+    ),
+    make_feed_forward=lambda config, dtype: layers.FeedForward(
+        config.decoder_d_ff,
+        config.feed_forward,
+        config.activation_dropout_rate,
+        dtype,
+    ),
+    norms_first=False,
+)
 
 
 class Encoder(nn.Module):
   """Vectors of tokens [B, L, D], mask [B, L] -> states [B, L, D]."""
 
-  config: bart_layers.BartConfig
+  config: BartConfig
   dtype: jnp.dtype
   remat: str
 
-  LAYER = bart_layers.EncoderLayer
+  LAYER = EncoderLayer
 
   def setup(self):
     self.layers = stack.make_encoder_layers(
         self.LAYER, self.config, self.remat, self.dtype
     )
-    self.position_embedding = bart_layers.PositionEmbedding(
-        self.config, self.dtype
-    )
-    self.embedding_norm = bart_layers.make_norm(self.dtype)
+    self.position_embedding = PositionEmbedding(self.config, self.dtype)
+    self.embedding_norm = make_norm(self.dtype)
     self.dropout = nn.Dropout(self.config.dropout_rate)
 
   def embed(self, h):
     """Vectors of tokens [B, L, D] -> with positions, normed, [B, L, D]."""
-    bart_layers.check_length('inputs', h.shape[1], self.config)
+    check_length('inputs', h.shape[1], self.config)
     positions = self.position_embedding(jnp.arange(h.shape[1]))
     return stack.lay_read(self.embedding_norm(h + positions))
 
@@ -54,18 +208,16 @@ class Encoder(nn.Module):
 class Decoder(decoder_layers.Decoder):
   """The decoder, with positions and a norm before its layers."""
 
-  PARTS = bart_layers.PARTS
+  PARTS = PARTS
 
   def setup(self):
     super().setup()
-    self.position_embedding = bart_layers.PositionEmbedding(
-        self.config, self.dtype
-    )
-    self.embedding_norm = bart_layers.make_norm(self.dtype)
+    self.position_embedding = PositionEmbedding(self.config, self.dtype)
+    self.embedding_norm = make_norm(self.dtype)
 
   def embed(self, h, positions):
     """Vectors of tokens [B, T, D], positions [T] -> h [B, T, D]."""
-    bart_layers.check_length('targets', h.shape[1], self.config)
+    check_length('targets', h.shape[1], self.config)
     h = h + self.position_embedding(positions)
     return stack.lay_written(self.embedding_norm(h))
 
@@ -84,7 +236,7 @@ class Decoder(decoder_layers.Decoder):
 class Bart(encoder_decoder.Model):
   """The model: encode, decode, cache, step; remat: see `models.build`."""
 
-  config: bart_layers.BartConfig
+  config: BartConfig
   dtype: jnp.dtype = jnp.float32
   remat: str = 'auto'
 
@@ -113,5 +265,5 @@ class Bart(encoder_decoder.Model):
 
   def caches(self, memory, max_length):
     """(shared, per_row) of `stack.init_cache`."""
-    bart_layers.check_length('targets', max_length, self.config)
+    check_length('targets', max_length, self.config)
     return super().caches(memory, max_length)

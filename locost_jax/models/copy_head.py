@@ -26,18 +26,12 @@ from locost_jax.ops import copy_attention
 
 
 class Copied(NamedTuple):
-  """The mixture at the targets without p_vocabulary, [B, T] each.
+  """The mixture at the targets without p_vocabulary, [B, T] each."""
 
-  log_gate: log g.
-  log_copy: log (1 - g).
-  log_mass: log of the attention that falls on the target.
-  log_largest: log of the largest a[t, s].
-  """
-
-  log_gate: jax.Array
-  log_copy: jax.Array
-  log_mass: jax.Array
-  log_largest: jax.Array
+  log_gate: jax.Array  # log g
+  log_copy: jax.Array  # log (1 - g)
+  log_mass: jax.Array  # log of the attention that falls on the target
+  log_largest: jax.Array  # log of the largest a[t, s]
 
   def mixed(self, log_p):
     """log p of the targets, from their log p_vocabulary [B, T]."""
@@ -45,15 +39,10 @@ class Copied(NamedTuple):
 
 
 class Written(NamedTuple):
-  """The decoder's side of the copy head.
+  """The decoder's side of the copy head."""
 
-  h: [B, T, D], the decoder's last states.
-  before: int [B, T, N], the tokens before each target, the nearest first; -1
-    before the first token.
-  """
-
-  h: jax.Array
-  before: jax.Array
+  h: jax.Array  # [B, T, D], the decoder's last states
+  before: jax.Array  # int [B, T, N], of `tokens_before` each target
 
 
 class CopiedFrom(NamedTuple):
@@ -155,11 +144,7 @@ class CopyHead(nn.Module):
 
 
 def with_tokens(config, memory, inputs):
-  """Adds the tokens that can be copied to a memory, if config.copy is set.
-
-  'tokens', the inputs int [..., L], and 'before' [..., L, N], the tokens before
-  each of them.
-  """
+  """Adds to a memory the inputs, 'tokens', and 'before' of `tokens_before`."""
   if not config.copy:
     return memory
   before = tokens_before(inputs, config.copy_ngram)
@@ -217,10 +202,7 @@ class CopyingModel(nn.Module):
     return self.copy_head.log_probs(written, source, self.head(written.h))
 
   def with_source(self, shared, per_row, memory):
-    """Adds to the caches of `stack.init_cache` what the copy head needs.
-
-    'source', and 'before' [B, N], the tokens before the one to be read next.
-    """
+    """Adds to caches 'source' and 'before', that of the token read next."""
     source = self.source(memory)
     if source is None:
       return shared, per_row

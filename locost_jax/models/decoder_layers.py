@@ -22,16 +22,12 @@ from locost_jax.ops import tokenwise
 
 
 class Parts(NamedTuple):
-  """The differences between the decoders of T5 and BART.
+  """The differences between the decoders of T5 and BART."""
 
-  make_norm, make_attention, make_feed_forward: (config, dtype) -> a module;
-  norms_first: h + f(norm(h)), else norm(h + f(h)).
-  """
-
-  make_norm: Any
+  make_norm: Any  # (config, dtype) -> a module, like the next two
   make_attention: Any
   make_feed_forward: Any
-  norms_first: bool
+  norms_first: bool  # h + f(norm(h)), else norm(h + f(h))
 
 
 class DecoderLayer(nn.Module):
@@ -281,9 +277,8 @@ class Decoder(nn.Module):
 def by_document(x, shape):
   """Groups the rows x [R, 1, D] that read one text: [B, R / B, D].
 
-  Args:
-    shape: (B,), where row r reads document r // (R / B); or (B, P), where row r
-      reads page r % P of document r // (R / B): then [B P, R / (B P), D].
+  shape (B,): row r reads document r // (R / B); (B, P): also page r % P of it,
+  then [B P, R / (B P), D].
   """
   B, *pages = shape
   x = x.reshape(B, -1, *pages, x.shape[-1])
@@ -301,10 +296,7 @@ def by_row(x, shape):
 
 
 def _with_token(cache, layer, new, position):
-  """One layer of a cache [..., layers, H, S, K] of R rows: [R, H, S, K].
-
-  `new` [R, H, 1, K] is at its position.
-  """
+  """A layer of a cache [..., layers, H, S, K] with new: [R, H, S, K]."""
   past = jax.lax.dynamic_index_in_dim(cache, layer, -4, keepdims=False)
   past = past.reshape(-1, *past.shape[-3:])
   is_new = jnp.arange(past.shape[2])[:, None] == position

@@ -11,8 +11,8 @@ The mixer's contract:
 - If its layers share arrays, `common`, its `Common` makes them once: a module
   of (config): mask -> a tree of arrays, and its config has shares_arrays. Else
   common is None.
-- Its config extends `stack.T5StyleConfig` and defines keys_seen, mixer_flops
-  and mixer_bytes, which utilisation, dry runs and `summarize` read.
+- Its config extends `stack.T5StyleConfig` and overrides keys_seen, mixer_flops
+  and mixer_bytes if it is no self-attention over the whole input.
 - One entry in `models.MODELS`.
 - A mixer with the parts inward, mix, outward and spectra (see `locost`) runs
   over pieces of long inputs; its config has comes_in_parts and kernel_bytes.
@@ -111,10 +111,8 @@ class Encoder(nn.Module):
   def __call__(self, h, mask, deterministic):
     h = self.dropout(h, deterministic)
     common = self.common and self.common(mask)
-    in_pieces = not self.is_initializing() and self.is_in_pieces(*h.shape[:2])
+    in_pieces = not self.is_initializing() and stack.reads_in_pieces(
+        self.config, self.remat, *h.shape[:2]
+    )
     h, _ = self.layers(h, mask, deterministic, in_pieces, common)
     return self.dropout(self.norm(h), deterministic)
-
-  def is_in_pieces(self, B, L):
-    """Whether layers run over pieces of inputs [B, L]."""
-    return stack.reads_in_pieces(self.config, self.remat, B, L)

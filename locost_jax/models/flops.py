@@ -65,12 +65,7 @@ def train_step(config, batch, length, targets, pages=1):
 
 
 def of_step(model, inputs, targets):
-  """All operations of a step.
-
-  Args:
-    inputs: shape of encoder_input_tokens, (B, L) or (B, P, L).
-    targets: shape of decoder_target_tokens, (B, T).
-  """
+  """All operations of a step; shapes of inputs and of targets, (B, T)."""
   batch, *pages, length = inputs
   parts = train_step(model.config, batch, length, targets[1], *pages)
   return sum(parts.values())

@@ -75,19 +75,13 @@ matmul.defvjp(
 
 
 def _contract(x, y, x_axis, y_axis, precise=False):
-  """The sum over these axes, in the dtype of both; see `matmul`.
-
-  On CPUs sums are float32: only then does XLA use a CPU's bfloat16 units (AMX),
-  five times as fast on one as the product of bfloat16 to bfloat16.
-  """
-  wide = jnp.promote_types(x.dtype, jnp.float32)
+  """The sum over these axes, in the dtype of both; see `matmul`."""
+  # On CPUs sums are float32: only then does XLA use a CPU's bfloat16 units
+  # (AMX), five times as fast on one as the product of bfloat16 to bfloat16.
+  is_wide = precise or mesh_lib.platform() == 'cpu'
+  kind = jnp.promote_types(x.dtype, jnp.float32) if is_wide else None
   sums = jnp.tensordot(
-      x,
-      y,
-      ((x_axis,), (y_axis,)),
-      preferred_element_type=(
-          wide if precise or mesh_lib.platform() == 'cpu' else None
-      ),
+      x, y, ((x_axis,), (y_axis,)), preferred_element_type=kind
   )
   return sums if precise else sums.astype(x.dtype)
 

@@ -103,9 +103,9 @@ class LocostConfig(stack.T5StyleConfig):
     group = long_conv.group_size(batch, self.d_model, n)
     return 16 * batch * n * group + ssm_kernel.table_bytes()
 
-  def kernel_bytes(self, length, dtype):
+  def kernel_bytes(self, length):
     """Bytes of `LocostMixer.spectra` for inputs of this length."""
-    return spectra_bytes(self, self.d_model, length, dtype)
+    return spectra_bytes(self, self.d_model, length, jnp.float32)
 
 
 def circular_size(config, length):
@@ -237,17 +237,13 @@ class BiSSM(nn.Module):
         )
     }
 
-  def parameters(self):
-    """All of them by name."""
-    return dict(self.all)
-
   def discretised(self):
     """(log z, w, skip) of `discretise`.
 
     Call it before any loop over groups of channels: inside, XLA fuses it into
     the tables of powers and recomputes its exponentials for each of them.
     """
-    return discretise(self.config, self.parameters())
+    return discretise(self.config, self.all)
 
 
 class LocostMixer(nn.Module):

@@ -23,7 +23,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from locost_jax.errors import InputError
-from locost_jax.models import model_config
 from locost_jax.models import self_attention
 from locost_jax.models import stack
 from locost_jax.ops import causal_attention
@@ -36,8 +35,6 @@ LOCAL, GLOBAL = 'local', 'transient-global'
 class LongT5Config(stack.T5StyleConfig):
   """The T5-style keys and those of the encoder's attention."""
 
-  mixer_flops = model_config.attention_flops
-  mixer_bytes = model_config.attention_bytes
   shares_arrays = True
 
   attention: str

@@ -35,9 +35,9 @@ def make_layer(model):
   return encoder_lib.EncoderLayer(model.config, model.make_mixer, model.dtype)
 
 
-def kernel_bytes(model, length, dtype=jnp.float32):
+def kernel_bytes(model, length):
   """Bytes of the result of `kernels`; 0 for a model without them."""
-  return model.config.num_layers * model.config.kernel_bytes(length, dtype)
+  return model.config.num_layers * model.config.kernel_bytes(length)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2))
@@ -173,10 +173,8 @@ def _layer(model, params, index, h, mask, spectrum):
 
 def _stacked_spectrum(kernels, index, start, count):
   """kernels[index, start:start + count]."""
-  part = jax.lax.dynamic_slice(
-      kernels, (index, start, 0), (1, count, kernels.shape[2])
-  )
-  return part[0]
+  size = 1, count, kernels.shape[2]
+  return jax.lax.dynamic_slice(kernels, (index, start, 0), size)[0]
 
 
 def _over_pieces(update, h, axis=1):

@@ -9,9 +9,10 @@ from locost_jax.ops import long_attention
 class ModelConfig:
   """The keys of every model; config/model_keys.py explains each.
 
-  Other modules know a model by these keys and the facts below, which a model's
-  own config overrides: by a key of the same name, which is a field, or by a
-  constant or a method. Such a field without a default needs
+  Other modules know a model by these keys and the facts below, those of
+  self-attention over the whole input, which a model's own config overrides: by
+  a key of the same name, which is a field, or by a constant or a method. Such a
+  field without a default needs
   `dataclasses.field()`, or it would have the constant here as its default.
   """
 
@@ -56,11 +57,18 @@ class ModelConfig:
 
   def keys_seen(self, length):
     """Keys that a query of the encoder attends to; 0 without attention."""
-    raise NotImplementedError(f'{type(self).__name__} lacks keys_seen')
+    return length
 
   def mixer_flops(self, batch, length):
-    """Operations of an encoder layer's mixer in a step: {part: float}."""
-    raise NotImplementedError(f'{type(self).__name__} lacks mixer_flops')
+    """Operations of an encoder layer's mixer in a step: {part: float}.
+
+    Here those of attention: projections, scores, weighted values.
+    """
+    HK, tokens = self.num_heads * self.d_kv, float(batch) * length
+    return {
+        'dense': 6 * tokens * 4 * self.d_model * HK,
+        'attention': 12 * tokens * self.keys_seen(length) * HK,
+    }
 
   def further_flops(self, batch, pages, length):
     """{part: float} of a step, beyond mixers, feed-forward and decoder."""
@@ -68,30 +76,15 @@ class ModelConfig:
     return {}
 
   def mixer_bytes(self, batch, length):
-    """Most bytes of temporary arrays in inference.
+    """Most bytes of temporary arrays in inference, without [B, L, D] ones.
 
-    Arrays of the input's size, [B, L, D], do not count:
-    `low_memory_encoder.encoder_bytes` has them.
+    Those are in `low_memory_encoder.encoder_bytes`. Here those of attention
+    whose queries run in pieces.
     """
-    raise NotImplementedError(f'{type(self).__name__} lacks mixer_bytes')
+    scores = 4 * batch * self.num_heads * length * self.keys_seen(length)
+    return 3 * min(scores, long_attention.PIECE_BYTES)
 
-  def kernel_bytes(self, length, dtype):
+  def kernel_bytes(self, length):
     """Bytes of a layer's `spectra` for inputs of this length; 0: none."""
-    del length, dtype
+    del length
     return 0
-
-
-def attention_flops(config, batch, length):
-  """`mixer_flops` of self-attention: projections, scores, weighted values."""
-  HK = config.num_heads * config.d_kv
-  tokens = float(batch) * length
-  return {
-      'dense': 6 * tokens * 4 * config.d_model * HK,
-      'attention': 12 * tokens * config.keys_seen(length) * HK,
-  }
-
-
-def attention_bytes(config, batch, length):
-  """`mixer_bytes` of self-attention whose queries run in pieces."""
-  scores = 4 * batch * config.num_heads * length * config.keys_seen(length)
-  return 3 * min(scores, long_attention.PIECE_BYTES)

@@ -26,14 +26,13 @@ import jax
 import jax.numpy as jnp
 
 from locost_jax.models import bart
-from locost_jax.models import bart_layers
 from locost_jax.models import layers
 from locost_jax.models import stack
 from locost_jax.ops import mesh as mesh_lib
 
 
 @dataclasses.dataclass(frozen=True)
-class PageSumConfig(bart_layers.BartConfig):
+class PageSumConfig(bart.BartConfig):
   """BART's keys, and how pages are decoded; see the top of this module."""
 
   page_forms = ('spatial', 'discourse', 'document')

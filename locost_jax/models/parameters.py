@@ -22,12 +22,7 @@ def count(params):
 
 
 def fingerprint(params):
-  """Returns a SHA-256 in hex of names, types, shapes and values.
-
-  Args:
-    params: a tree of numpy arrays; equal weights have equal hashes, however
-      they are sharded or stored.
-  """
+  """Returns a SHA-256 in hex of names, types, shapes and values of arrays."""
   digest = hashlib.sha256()
   for path, array in sorted(flatten(params).items()):
     digest.update(f'{path} {array.dtype.name} {array.shape}\n'.encode())

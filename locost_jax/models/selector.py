@@ -22,6 +22,7 @@ its start mark), T target length, D d_model.
 """
 
 import dataclasses
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -29,10 +30,10 @@ from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
-from locost_jax.models import attention_mass
-from locost_jax.models import chunk_memory
+from locost_jax.models import attention
 from locost_jax.models import layers
 from locost_jax.models import model_config
+from locost_jax.models import stack
 from locost_jax.ops import chunks
 from locost_jax.ops import mesh as mesh_lib
 
@@ -42,37 +43,23 @@ MOST_PROJECTED = 256 << 20
 
 
 class Selection(NamedTuple):
-  """The selected tokens.
+  """The selected tokens."""
 
-  actions bool [B, C, J], true where a token is selected; state [B, C, D], g_c;
-  logits float32 [B, C, J, 2], the actor's: skip, select.
-  """
-
-  actions: Any
-  state: Any
-  logits: Any
+  actions: Any  # bool [B, C, J], true where a token is selected
+  state: Any  # [B, C, D], g_c
+  logits: Any  # float32 [B, C, J, 2], the actor's: skip, select
 
 
 class Rollout(NamedTuple):
-  """The selector's choices for documents, from which it learns.
+  """The selector's choices for documents, from which it learns."""
 
-  Attributes:
-    observations: [B, C, J, D], the tokens that it saw.
-    tokens: bool [B, C, J], true where there is a token.
-    state: [B, C, D], its state g at each chunk.
-    actions: bool [B, C, J], true where a token was selected.
-    log_probs: float32 [B, C, J], of the actions.
-    entropies: float32 [B, C, J], of the choices.
-    values: float32 [B, C, J], the critic's.
-  """
-
-  observations: Any
-  tokens: Any
-  state: Any
-  actions: Any
-  log_probs: Any
-  entropies: Any
-  values: Any
+  observations: Any  # [B, C, J, D], the tokens that it saw
+  tokens: Any  # bool [B, C, J], true where there is a token
+  state: Any  # [B, C, D], its state g at each chunk
+  actions: Any  # bool [B, C, J], true where a token was selected
+  log_probs: Any  # float32 [B, C, J], of the actions
+  entropies: Any  # float32 [B, C, J], of the choices
+  values: Any  # float32 [B, C, J], the critic's
 
 
 class Judge(nn.Module):
@@ -145,7 +132,9 @@ class Selector(nn.Module):
     actor = self.actor.clone(parent=None)
     params = {'params': self.actor.variables['params']}
     projected = None
-    if is_projected_at_once(states):
+    size = 2 * states.size * states.dtype.itemsize
+    # One product is faster than one per chunk, but its whole result is kept.
+    if size <= MOST_PROJECTED or mesh_lib.axis_size(mesh_lib.SEQUENCE) > 1:
       projected = self.actor.project(states[:, :, marks:])
     precise = jnp.promote_types(states.dtype, jnp.float32)
 
@@ -196,16 +185,6 @@ class Selector(nn.Module):
     return self.actor(x, state), self.critic(x, state)[..., 0]
 
 
-def is_projected_at_once(states):
-  """Whether the actor projects all chunks before it goes over them.
-
-  One product is faster than one per chunk, but its whole result is kept. Chunks
-  split over devices are always projected at once.
-  """
-  size = 2 * states.size * states.dtype.itemsize
-  return size <= MOST_PROJECTED or mesh_lib.axis_size(mesh_lib.SEQUENCE) > 1
-
-
 def act(logits, is_token, is_single, uniform=None, actions=None):
   """Which tokens of a chunk are selected: bool [B, J].
 
@@ -221,16 +200,6 @@ def act(logits, is_token, is_single, uniform=None, actions=None):
   chosen &= is_token
   is_all = ~chosen.any(-1) | is_single
   return jnp.where(is_all[:, None], is_token, chosen)
-
-
-def of_actions(logits, actions):
-  """The log-probabilities of actions and the entropies of their choices.
-
-  logits [..., 2], the actor's, actions bool [...] -> two float32 [...].
-  """
-  log_p = jax.nn.log_softmax(logits)
-  log_probs = jnp.where(actions, log_p[..., 1], log_p[..., 0])
-  return log_probs, -jnp.sum(jnp.exp(log_p) * log_p, -1)
 
 
 def document_seeds(tokens, mask):
@@ -271,6 +240,72 @@ def uniform(seeds, num_chunks, length):
   )
 
 
+# --- The memory of which the decoder reads some states ------------------------
+#
+# Its mask is true at what the decoder reads. `compact` drops the rest, so that
+# the cost of a decoding step depends on the selected states and not on the
+# input's length. S: slots of a compact memory.
+
+# The smallest bucket: below it a step costs the same.
+SMALLEST = 64
+
+
+def selected_counts(memory):
+  """The number of states the decoder reads per document, with g_0: int [B]."""
+  mask = memory['mask']
+  return mask.reshape(len(mask), -1).sum(1)
+
+
+def bucket(count):
+  """The smallest 2^k or 1.5 * 2^k, from SMALLEST on, that holds `count`."""
+  power = 1 << (max(count, SMALLEST) - 1).bit_length()
+  return power // 4 * 3 if max(count, SMALLEST) <= power // 4 * 3 else power
+
+
+def compact(memory):
+  """Drops the states that were not selected; decoding gives the same result.
+
+  Not under jit: reads the largest number of selected states, over all hosts,
+  whose `bucket` is S, so that all run the same program. On a mesh S is rounded
+  up to a multiple of `sequence`.
+
+  memory: states [B, C, L, D] or [B, L, D], and their mask -> {'states': [B, 1,
+  S, D], 'mask': bool [B, 1, S]} or [B, S, D] and [B, S], in reading order. The
+  memory itself if it has no more slots.
+  """
+  size = bucket(int(_largest_count(memory)))
+  size += -size % mesh_lib.axis_size(mesh_lib.SEQUENCE)
+  few = size < memory['mask'][0].size
+  return _compact(memory, size) if few else memory
+
+
+@jax.jit
+def _largest_count(memory):
+  """The largest of `selected_counts`: a scalar that every host has."""
+  return selected_counts(memory).max()
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _compact(memory, size):
+  """The first `size` selected states of each document."""
+  is_in_chunks = memory['mask'].ndim == 3
+  if is_in_chunks:
+    memory = stack.in_line(memory)
+  found = jnp.cumsum(memory['mask'], axis=1)
+  number = jnp.arange(1, size + 1)
+  # The n-th selected state is the first with a count of n.
+  places = jax.vmap(lambda row: jnp.searchsorted(row, number))(found)
+  small = {
+      key: jnp.take_along_axis(
+          x, places.reshape(*places.shape, *[1] * (x.ndim - 2)), 1, mode='clip'
+      )
+      for key, x in memory.items()
+  }
+  small['mask'] = number <= found[:, -1:]
+  small = jax.tree.map(stack.lay_read, small)
+  return jax.tree.map(lambda x: x[:, None], small) if is_in_chunks else small
+
+
 @dataclasses.dataclass(frozen=True)
 class SelectingConfig(model_config.ModelConfig):
   """The keys of a model with a selector; `simcas` explains them."""
@@ -303,7 +338,7 @@ class SelectingModel(nn.Module):
   MARKS = 1  # see `Selector`
 
   # See `generation.generate`.
-  compact_memory = staticmethod(chunk_memory.compact)
+  compact_memory = staticmethod(compact)
 
   def setup(self):
     super().setup()
@@ -375,7 +410,9 @@ class SelectingModel(nn.Module):
     observations, state, actions: of a Rollout, or parts of it.
     """
     logits, values = self.selector.judge(observations, state)
-    return *of_actions(logits, actions), values
+    log_p = jax.nn.log_softmax(logits)
+    log_probs = jnp.where(actions, log_p[..., 1], log_p[..., 0])
+    return log_probs, -jnp.sum(jnp.exp(log_p) * log_p, -1), values
 
   def states(
       self,
@@ -399,4 +436,4 @@ class SelectingModel(nn.Module):
     slots = jnp.arange(math.prod(shape[1:]))
     segments = jnp.broadcast_to(slots, (shape[0], slots.size))
     mass = self.cross_mass(memory, targets_in, segments, slots.size)
-    return attention_mass.mean_over_targets(mass, written).reshape(shape)
+    return attention.mean_over_targets(mass, written).reshape(shape)

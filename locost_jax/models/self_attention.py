@@ -19,7 +19,6 @@ from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
-from locost_jax.models import model_config
 from locost_jax.models import stack
 from locost_jax.ops import causal_attention
 from locost_jax.ops import long_attention
@@ -29,13 +28,7 @@ from locost_jax.ops import long_attention
 class T5Config(stack.T5StyleConfig):
   """No keys but those of every T5-style model."""
 
-  mixer_flops = model_config.attention_flops
-  mixer_bytes = model_config.attention_bytes
   shares_arrays = True
-
-  def keys_seen(self, length):
-    """Returns how many keys a query of the encoder attends to."""
-    return length
 
 
 def attend(queries, keys, values, mask, bias, rate=0.0, key=None):

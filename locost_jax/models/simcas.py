@@ -33,7 +33,6 @@ import jax.numpy as jnp
 
 from locost_jax.errors import InputError
 from locost_jax.models import bart
-from locost_jax.models import bart_layers
 from locost_jax.models import copy_head
 from locost_jax.models import selector as selector_lib
 from locost_jax.models import stack
@@ -43,7 +42,7 @@ from locost_jax.ops import tokenwise
 
 
 @dataclasses.dataclass(frozen=True)
-class SimCASConfig(selector_lib.SelectingConfig, bart_layers.BartConfig):
+class SimCASConfig(selector_lib.SelectingConfig, bart.BartConfig):
   """BART's keys, and those at the top of this module."""
 
   chunk: str = 'many'
@@ -64,7 +63,7 @@ class SimCASConfig(selector_lib.SelectingConfig, bart_layers.BartConfig):
     return pages, length - 1
 
 
-class EncoderLayer(bart_layers.EncoderLayer):
+class EncoderLayer(bart.EncoderLayer):
   """The exchange and a layer of the encoder; a step of `nn.scan`."""
 
   def __call__(self, h, mask, deterministic, in_pieces=False):

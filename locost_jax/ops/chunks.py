@@ -13,10 +13,7 @@ import jax.numpy as jnp
 
 
 def last_tokens(mask):
-  """bool [..., L], true at tokens -> the last token's position, int [...].
-
-  -1 for a chunk without tokens.
-  """
+  """bool [..., L] -> the last true position, int [...]; -1 without one."""
   L = mask.shape[-1]
   last = L - 1 - jnp.argmax(jnp.flip(mask, -1), axis=-1)
   return jnp.where(mask.any(-1), last, -1)
@@ -45,12 +42,7 @@ def neighbours(is_chunk):
 
 
 def mean(states, is_chunk):
-  """The mean over the chunks of each document.
-
-  Args:
-    states: [B, C, D].
-    is_chunk: bool [B, C].
-  """
+  """The mean of states [B, C, D] over the chunks, is_chunk bool [B, C]."""
   precise = jnp.promote_types(states.dtype, jnp.float32)
   kept = jnp.where(is_chunk[..., None], states, 0).astype(precise)
   count = jnp.maximum(is_chunk.sum(1), 1)[:, None]

@@ -42,31 +42,20 @@ _LEAST = 1e-30
 
 
 class Queries(NamedTuple):
-  """The targets' side of the attention.
+  """The targets' side of the attention; None in a cotangent."""
 
-  vectors: q [B, T, C].
-  weights: w [B, T, N].
-  before: int [B, T, N], y[t-1], y[t-2], ...; -1 before the first token.
-  """
-
-  vectors: jax.Array
-  weights: jax.Array
-  before: jax.Array | None  # None in a cotangent
+  vectors: jax.Array  # q [B, T, C]
+  weights: jax.Array  # w [B, T, N]
+  before: jax.Array | None  # int [B, T, N], y[t-1], y[t-2], ...; -1: no token
 
 
 class Source(NamedTuple):
-  """The input's side of the attention.
+  """The input's side of the attention; None in a cotangent."""
 
-  keys: k [B, S, C].
-  mask: bool [B, S], true at tokens that may be copied.
-  tokens: int [B, S], the input.
-  before: int [B, S, N], x[s-1], x[s-2], ...; -1 before the first token.
-  """
-
-  keys: jax.Array
-  mask: jax.Array | None  # None in a cotangent, like the next two
-  tokens: jax.Array | None
-  before: jax.Array | None
+  keys: jax.Array  # k [B, S, C]
+  mask: jax.Array | None  # bool [B, S], true at tokens that may be copied
+  tokens: jax.Array | None  # int [B, S], the input
+  before: jax.Array | None  # int [B, S, N], x[s-1], x[s-2], ...; -1: no token
 
 
 def at_targets(queries, source, targets, piece=None):
@@ -162,16 +151,11 @@ def places(queries, source, targets):
 
 
 class _Sums(NamedTuple):
-  """Sums over the input so far, [B, T] each.
+  """Sums over the input so far, [B, T] each."""
 
-  m: the highest score.
-  total: of exp(score - m).
-  equal: the part of the total where the token is the target.
-  """
-
-  m: jax.Array
-  total: jax.Array
-  equal: jax.Array
+  m: jax.Array  # the highest score
+  total: jax.Array  # of exp(score - m)
+  equal: jax.Array  # the part of the total where the token is the target
 
   @classmethod
   def of_nothing(cls, B, T, dtype):
@@ -223,10 +207,7 @@ def _of_matches(weights, written, read):
 
 
 def _matches(written, read):
-  """Yields bool [B, T, S] for n = 1..N: whether the n tokens before are equal.
-
-  A missing token (-1) equals none.
-  """
+  """Yields bool [B, T, S] for n = 1..N: whether the n tokens before are equal."""
   is_equal = True
   for n in range(written.shape[-1]):
     one, other = written[:, :, None, n], read[:, None, :, n]

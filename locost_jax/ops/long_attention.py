@@ -170,16 +170,11 @@ def in_pieces(
 
 
 class Softmax(NamedTuple):
-  """A softmax over the keys so far, and the weighted sum of their values.
+  """A softmax over the keys so far, and the weighted sum of their values."""
 
-  m: [B, H, T], the highest score.
-  l: [B, H, T], sum of exp(score - m).
-  total: [B, H, T, K], sum of exp(score - m) value.
-  """
-
-  m: jax.Array
-  l: jax.Array
-  total: jax.Array
+  m: jax.Array  # [B, H, T], the highest score
+  l: jax.Array  # [B, H, T], sum of exp(score - m)
+  total: jax.Array  # [B, H, T, K], sum of exp(score - m) value
 
   @classmethod
   def of_nothing(cls, B, H, T, K, dtype):
@@ -296,11 +291,7 @@ def masked_scores(queries, keys, mask, is_new):
 
 
 def masked(scores, mask, is_new):
-  """Masks the scores [B, H, T, S] of a piece.
-
-  Keys where mask [B, S] is false get the lowest finite score; keys of the piece
-  before, where is_new [S] is false, -inf.
-  """
+  """Masks scores [B, H, T, S] by mask [B, S], and by is_new [S] with -inf."""
   low = jnp.finfo(scores.dtype).min
   scores = jnp.where(mask[:, None, None, :], scores, low)
   return jnp.where(is_new, scores, -jnp.inf)

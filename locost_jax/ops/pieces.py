@@ -18,18 +18,12 @@ import jax.numpy as jnp
 )
 @dataclasses.dataclass(frozen=True)
 class Piece:
-  """`size` elements of an axis, from `start` on.
+  """`size` elements of an axis, from `start` on."""
 
-  index: int [], the number of the piece.
-  start: int [].
-  is_new: bool [size], false at elements shared with the piece before.
-  overlaps: whether any piece of the axis overlaps the one before.
-  """
-
-  index: jax.Array
-  start: jax.Array
-  is_new: jax.Array
-  overlaps: bool = False
+  index: jax.Array  # int [], the number of the piece
+  start: jax.Array  # int []
+  is_new: jax.Array  # bool [size], false at elements of the piece before
+  overlaps: bool = False  # whether any piece of the axis overlaps another
 
   def take(self, x, axis):
     """The piece of x along this axis."""

@@ -43,12 +43,7 @@ INITIALISATIONS = {'s4d-lin': s4d_lin}
 
 
 def init_A(initialisation, part):
-  """Returns a Flax initialiser of log_A_real or A_imag, [G, D, N].
-
-  Args:
-    initialisation: a name in INITIALISATIONS.
-    part: 0 for log_A_real, 1 for A_imag.
-  """
+  """Returns a Flax initialiser of log_A_real (part 0) or A_imag (part 1)."""
 
   def init(key, shape, dtype=jnp.float32):
     del key

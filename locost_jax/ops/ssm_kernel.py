@@ -74,10 +74,7 @@ def table_bytes():
 
 
 def keeps_tables(log_z, C, T, A):
-  """Whether the backward pass of `weighted_sums` keeps all channels' tables.
-
-  Only if they are small on any backend: each layer keeps its own copy.
-  """
+  """Whether `weighted_sums` keeps its tables, of which each layer has its own."""
   D = log_z[0].shape[1]
   return D * _channel_bytes(log_z, C, T, A) <= CPU_TABLE_BYTES
 
@@ -206,11 +203,7 @@ def _take(piece, pair, axis):
 
 
 def _tables(z, T, A, blocks):
-  """Tables z^b [G, D, T, N], z^(aT) [G, D, A, N] and z^(kAT).
-
-  Args:
-    z: of `complex_pairs.squares`.
-  """
+  """Tables z^b [G, D, T, N], z^(aT) [G, D, A, N], z^(kAT); z of `squares`."""
   of_tiles, of_blocks = (
       tuple(part[complex_pairs.index(lags) :] for part in z)
       for lags in (T, A * T)

@@ -97,18 +97,15 @@ def is_finished(directory, settings):
   return latest // every - best // every >= patience
 
 
-def find(directory, step=None):
-  """Returns the directory of one checkpoint.
+def find(directory):
+  """Returns the best checkpoint, or the latest if none was evaluated.
 
-  Args:
-    directory: a WORKDIR, its `checkpoints`, or one checkpoint in it.
-    step: the checkpoint's step; None: the best, or the latest if none was
-      evaluated.
+  directory: a WORKDIR, its `checkpoints`, or a checkpoint, which is returned.
   """
   directory = Path(directory)
   if not directory.is_dir():
     raise Pruned(f'{directory}: no such directory')
-  if (directory / 'params').is_dir() and step is None:
+  if (directory / 'params').is_dir():
     return directory
   if (directory / 'checkpoints').is_dir():
     directory = directory / 'checkpoints'
@@ -119,12 +116,8 @@ def find(directory, step=None):
         f'{directory}: holds no checkpoint; expected a WORKDIR with '
         'checkpoints/STEP/params in it'
     )
-  if step is None:
-    best = best_step(directory)
-    step = steps[-1] if best is None else best
-  elif step not in steps:
-    raise InputError(f'{directory}: no step {step}; the steps are {steps}')
-  return directory / str(step)
+  best = best_step(directory)
+  return directory / str(steps[-1] if best is None else best)
 
 
 def step_of(path):
@@ -134,7 +127,7 @@ def step_of(path):
   return int(name) if is_step else None
 
 
-def load_params(directory, step=None):
+def load_params(directory):
   """Returns the parameters of a checkpoint as numpy arrays.
 
   Needs neither the optimiser state nor the devices of the run.
@@ -143,7 +136,7 @@ def load_params(directory, step=None):
     InputError: as in `find`, or the checkpoint is damaged; the message has the
       file, the damage, and the other steps.
   """
-  path = find(directory, step)
+  path = find(directory)
   try:
     return _read_params(path)
   except (InputError, FileNotFoundError):
@@ -177,11 +170,7 @@ def _read_params(path):
 
 
 def save_params(directory, params):
-  """Writes a checkpoint with parameters only.
-
-  Args:
-    directory: WORKDIR/checkpoints/STEP; must not exist.
-  """
+  """Writes a checkpoint with parameters only; the directory must not exist."""
   directory = Path(directory).absolute()
   with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
     checkpointer.save(directory / 'params', params)
@@ -189,11 +178,7 @@ def save_params(directory, params):
 
 
 def compare(found, expected, source):
-  """Raises unless two trees have the same paths, shapes and dtypes.
-
-  Args:
-    found: a checkpoint's tree of arrays, or anything with shape and dtype.
-  """
+  """Raises an InputError unless trees have equal paths, shapes and dtypes."""
   found, expected = parameters.flatten(found), parameters.flatten(expected)
   for path in sorted(found.keys() | expected.keys()):
     if path not in expected:

@@ -73,11 +73,7 @@ class Checkpointer:
   """
 
   def __init__(self, directory, config, lower_is_better=('loss',)):
-    """Opens the directory and removes partially written steps.
-
-    Args:
-      directory: WORKDIR/checkpoints; made if missing.
-    """
+    """Opens or makes WORKDIR/checkpoints; removes partially written steps."""
     if config.keep_latest < 1:
       raise InputError(
           f'checkpoint.keep_latest={config.keep_latest}: expected 1 or more'
@@ -185,11 +181,7 @@ class Checkpointer:
     return step
 
   def measure(self, step, metrics):
-    """Adds metrics to a step that was saved without them.
-
-    Returns:
-      None, or a message that the disk had no room.
-    """
+    """Adds metrics to a step; returns None, or a message as `save` does."""
     self.wait()
     problem = None
     if jax.process_index() == 0:
@@ -292,10 +284,7 @@ class Checkpointer:
       manifest.write(path)
 
   def _give_up(self, error):
-    """Cleans up after a save without room, and returns a message.
-
-    Other errors are raised.
-    """
+    """Cleans up after a save without room; raises other errors."""
     reason = disk_error(error)
     if reason is None:
       raise error

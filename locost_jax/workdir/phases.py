@@ -31,6 +31,10 @@ CONFIG_FILE = 'config.json'
 LOCK_FILE = 'run.lock'
 _QUERIES_FILE = 'queries.json'
 SHARES = 'shares'  # a key of config.json, see `write_config`
+# No phase can have these names.
+_FOLDERS = (
+    'vocabulary cache checkpoints tensorboard predictions profile wandb'.split()
+)
 
 
 class Phase(NamedTuple):
@@ -62,18 +66,8 @@ def make_phases(config, overrides, workdir):
       raise InputError(
           f"config.phases: {row!r} is not (name, {{'train.steps': 100, ...}})"
       ) from None
-    if not re.fullmatch(r'\w[\w-]*', name) or name in (
-        {phase.name for phase in phases}
-        | {
-            'vocabulary',
-            'cache',
-            'checkpoints',
-            'tensorboard',
-            'predictions',
-            'profile',
-            'wandb',
-        }
-    ):
+    taken = {phase.name for phase in phases}.union(_FOLDERS)
+    if not re.fullmatch(r'\w[\w-]*', name) or name in taken:
       raise InputError(
           f'config.phases: {name!r} cannot name a phase: expected '
           'a new word, which becomes a directory of WORKDIR'

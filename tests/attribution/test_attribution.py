@@ -14,7 +14,6 @@ from locost_jax.attribution import page as page_lib
 from locost_jax.attribution import passages as passages_lib
 from locost_jax.attribution import words as words_lib
 from locost_jax.models import attention
-from locost_jax.models import attention_mass
 from locost_jax.models import decoder_layers
 from locost_jax.models import encoder_decoder
 from locost_jax.summarizing.summarizer import Summarizer
@@ -68,7 +67,7 @@ def direct_mass(model, params, inputs, mask, targets_in, segments, P):
 
 @pytest.mark.parametrize('length', (37, 64))
 def test_mass_equals_the_direct_sum(small_model_config, monkeypatch, length):
-  monkeypatch.setattr(attention_mass, '_KEYS', 8)
+  monkeypatch.setattr(attention, '_MASS_KEYS', 8)
   model = models.build(small_model_config)
   generator = np.random.default_rng(0)
   inputs = generator.integers(3, 60, (2, length))
@@ -94,7 +93,7 @@ def test_memory_does_not_grow_with_the_input():
     floats = (B, T, H, K), (B, L, D), (D, H * K), (D, H * K)
     shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in floats]
     shapes += [jax.ShapeDtypeStruct((B, L), kind) for kind in (bool, jnp.int32)]
-    program = jax.jit(attention_mass.attend_and_sum, static_argnums=6)
+    program = jax.jit(attention.attend_and_sum, static_argnums=6)
     compiled = program.lower(*shapes, P).compile()
     return compiled.memory_analysis().temp_size_in_bytes
 

@@ -2,16 +2,13 @@
 
 import jax
 import numpy as np
-import pytest
 
 from locost_jax import models
 from locost_jax.config import decode_settings
-from locost_jax.errors import InputError
 from locost_jax.generation import generate
-from locost_jax.models import chunk_memory
+from locost_jax.models import selector as selector_lib
 from tests import products
 from tests.models.test_simcas import documents
-from tests.models.test_simcas import run
 from tests.models.test_simcas import SIMCAS
 from tests.models.test_simcas import small_params
 
@@ -53,9 +50,9 @@ def test_texts_and_scores_match_those_of_all_states(monkeypatch, method):
   want, want_scores = generate.read_and_write(model, *arguments)
   assert len(np.unique(want, axis=0)) == len(inputs)
   memory = generate.encode(model, params, inputs, None)
-  most = int(chunk_memory.selected_counts(memory).max())
+  most = int(selector_lib.selected_counts(memory).max())
   for tokens, scores, slots in slots_decoded(monkeypatch, model, *arguments):
-    assert slots == chunk_memory.bucket(most) < 240
+    assert slots == selector_lib.bucket(most) < 240
     np.testing.assert_array_equal(tokens, want)
     np.testing.assert_allclose(scores, want_scores, 0, 1e-5)
 
@@ -65,7 +62,7 @@ def test_nothing_is_dropped_if_that_saves_no_slot():
   model = models.build(SIMCAS | dict(select='none'))
   inputs = documents().astype(np.int32)
   memory = generate.encode(model, small_params()['params'], inputs, None)
-  assert int(chunk_memory.selected_counts(memory).max()) == 1 + 40 * 5
+  assert int(selector_lib.selected_counts(memory).max()) == 1 + 40 * 5
   assert model.compact_memory(memory) is memory
 
 
@@ -76,46 +73,27 @@ def test_other_models_are_one_program():
   assert compacted == ['simcas', 'simcas_locost']
 
 
-def test_more_than_a_capacity_is_refused():
-  """Any capacity that is large enough gives the same texts."""
-  inputs, targets = documents(), np.arange(3, 23).reshape(4, 5)
-  memory = run(inputs, method='encode')
-  want = run(memory, targets, method='decode')
-  most = int(chunk_memory.selected_counts(memory).max())
-  for capacity in (most, 10**6):
-    small = chunk_memory.compact(memory, capacity)
-    assert small['mask'][0].size == min(capacity, 240)
-    np.testing.assert_array_equal(
-        chunk_memory.selected_counts(small),
-        chunk_memory.selected_counts(memory),
-    )
-    found = run(small, targets, method='decode')
-    np.testing.assert_allclose(found, want, 0, 1e-5)
-  with pytest.raises(InputError, match=f'{most} states .* at most {most - 1}'):
-    chunk_memory.compact(memory, most - 1)
-
-
 def test_buckets_are_those_of_lengths():
   """Buckets are 2^k and 1.5 * 2^k; the smallest that fits is used."""
   sizes = sorted({n << k for n in (2, 3) for k in range(5, 23)})
   for count in (1, 64, 65, 96, 97, 128, 2049, 3072, 3073, 2**20 + 1):
     want = next(size for size in sizes if size >= count)
-    assert chunk_memory.bucket(count) == max(want, 64), count
+    assert selector_lib.bucket(count) == max(want, 64), count
 
 
 def test_few_programs_are_compiled():
   """Batches whose largest count is in the same bucket share a program."""
-  before = chunk_memory._compact._cache_size()  # pylint: disable=protected-access
+  before = selector_lib._compact._cache_size()  # pylint: disable=protected-access
   random = np.random.default_rng(0)
   states = random.normal(size=(2, 8, 32, 4)).astype(np.float32)
   for share in (0.3, 0.31, 0.32):
     mask = random.random((2, 8, 32)) < share
     memory = jax.device_put({'states': states, 'mask': mask})
-    small = chunk_memory.compact(memory)
+    small = selector_lib.compact(memory)
     assert small['mask'].shape == (2, 1, 96)
     for row in range(2):
       np.testing.assert_array_equal(
           small['states'][row][small['mask'][row]], states[row][mask[row]]
       )
-  after = chunk_memory._compact._cache_size()  # pylint: disable=protected-access
+  after = selector_lib._compact._cache_size()  # pylint: disable=protected-access
   assert after == before + 1

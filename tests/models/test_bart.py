@@ -8,14 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from safetensors import numpy as safetensors
 
 from locost_jax import models
-from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import configs
-from locost_jax.hugging_face import names as names_lib
-from locost_jax.models import bart_layers
+from locost_jax.models import bart
 from locost_jax.models import decoder_layers
 from locost_jax.models import flops
 from locost_jax.models import parameters
@@ -32,7 +29,6 @@ from tests.models.small import moved_params
 from tests.models.small import tokens
 
 SMALL = small.BART
-TABLE = names_lib.table({'name': 'bart'})
 
 
 @functools.lru_cache
@@ -284,9 +280,7 @@ def test_traced_layers_match_the_decoder():
   """The method `traced` of a layer gives the output of a plain call."""
   model, params, apply = make()
   memory = apply(params, documents(), method='encode')
-  layer = decoder_layers.DecoderLayer(
-      model.config, model.dtype, bart_layers.PARTS
-  )
+  layer = decoder_layers.DecoderLayer(model.config, model.dtype, bart.PARTS)
   own = {
       'params': jax.tree.map(
           lambda p: p[0], params['params']['decoder']['layers']
@@ -363,19 +357,6 @@ def test_published_sizes():
     assert total - change['vocab_size'] == count  # no logits_bias
 
 
-def test_every_parameter_has_a_row_that_fits():
-  model = models.build(SMALL | {'pad_id': 0})
-  assert model.config.pad_id == 0
-  shapes = parameters.flatten(parameters.abstract_params(model))
-  assert set(shapes) == {path for path, _, _ in TABLE.rows}
-  for path, leaf in shapes.items():
-    spec = sharding.spec_of(path)
-    assert len(spec) in (0, len(leaf.shape))
-    if path.endswith('kernel'):
-      assert sorted(filter(None, spec)) == ['fsdp', 'tensor']
-    assert ('fsdp' in spec) == path.endswith(('kernel', 'embedding'))
-
-
 def test_the_formula_of_a_step_matches_the_trace():
   """Counts every matrix product."""
   B, L, T = 3, 24, 16
@@ -425,22 +406,6 @@ def test_heads_of_the_decoder():
 
 def released_config():
   return json.loads((golden.DIRECTORY / 'bart' / 'config.json').read_text())
-
-
-def test_names_and_config_round_trip():
-  config, folder = released_config(), golden.DIRECTORY / 'bart'
-  tensors = safetensors.load_file(folder / 'state_dict.safetensors')
-  back = golden.released('bart', golden.load('bart').params)
-  assert set(tensors) - set(back) == set(TABLE.copies['model.shared.weight'])
-  for name, tensor in back.items():
-    np.testing.assert_array_equal(tensor, tensors[name])
-  mine = configs.from_released(config)
-  written = configs.to_released(mine)
-  assert configs.from_released(written) == mine
-  kept = written.keys() - {'model_type', 'architectures'}
-  assert {key: config[key] for key in kept} == {
-      key: written[key] for key in kept
-  }
 
 
 @pytest.mark.parametrize(

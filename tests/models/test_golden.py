@@ -15,7 +15,7 @@ import pytest
 from locost_jax.config import decode_settings
 from locost_jax.generation import generate
 from locost_jax.models import attention
-from locost_jax.models import bart_layers
+from locost_jax.models import bart
 from locost_jax.models import decoder_layers
 from locost_jax.models import encoder as encoder_lib
 from locost_jax.models import encoder_decoder
@@ -91,7 +91,7 @@ def states(folder, summarizer):
   apply = functools.partial(model.apply, {'params': params})
   positions, bias = np.arange(targets.shape[1]), None
   if folder == 'bart':
-    layer, parts = bart_layers.EncoderLayer(c, model.dtype), bart_layers.PARTS
+    layer, parts = bart.EncoderLayer(c, model.dtype), bart.PARTS
     read = lambda self, x: self.decoder.embed(self.vectors(x), positions)
     h = apply(targets, method=read)
   else:

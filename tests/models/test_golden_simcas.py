@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from locost_jax.generation import generate
-from locost_jax.models import chunk_memory
+from locost_jax.models import selector as selector_lib
 from locost_jax.models import simcas
 from locost_jax.ops import chunks
 from tests.models import golden
@@ -62,19 +62,20 @@ def found_of(model, params, inputs, targets, actions):
 
 
 @golden.MOSTLY_FLOAT64
-def test_golden_states_selector_and_logits(dtype, atol, bound):
+def test_golden_states_selector_and_logits(monkeypatch, dtype, atol, bound):
   del bound
+  monkeypatch.setattr(selector_lib, 'SMALLEST', 2)
   io = arrays()
   with jax.enable_x64(dtype == 'float64'):
     model, params = golden_model(dtype)
     found, memory, rollout = jax.jit(functools.partial(found_of, model))(
         params, io['input_ids'], io['output_ids'], io['actions'].astype(bool)
     )
-    small = chunk_memory.compact(memory, 20)
-    found['selected_states'] = small['states'][:, 0]
+    small = selector_lib.compact(memory)
+    found['selected_states'] = small['states'][:, 0, :20]
     assert (
-        small['mask'].all()
-        and int(chunk_memory.selected_counts(memory)[0]) == 20
+        small['mask'].sum() == 20
+        and int(selector_lib.selected_counts(memory)[0]) == 20
     )
     decode = jax.jit(functools.partial(model.apply, method='decode'))
     few = decode({'params': params}, small, io['output_ids'])
@@ -134,7 +135,7 @@ def test_golden_loss_and_gradients(dtype, atol, bound):
   golden.compare_gradients(grads, want, bound, PAD)
 
 
-def test_golden_greedy_tokens():
+def test_golden_greedy_tokens(monkeypatch):
   """With the golden actions, from all states and from the selected ones."""
   io = arrays()
   model, params = golden_model()
@@ -143,7 +144,8 @@ def test_golden_greedy_tokens():
       {'params': params}, io['input_ids'], actions=io['actions'].astype(bool)
   )
   settings = golden.GREEDY
-  for read in memory, chunk_memory.compact(memory, 32):
+  monkeypatch.setattr(selector_lib, 'SMALLEST', 2)
+  for read in memory, selector_lib.compact(memory):
     shared, state = generate.begin(model, params, read, settings)
     state = generate.advance(model, params, settings, shared, state, 20)
     tokens, _ = generate.finish(settings, state)

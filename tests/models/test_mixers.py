@@ -3,7 +3,6 @@
 Each test runs for every row of `models.MODELS`.
 """
 
-import dataclasses
 import functools
 
 import jax
@@ -15,7 +14,6 @@ from locost_jax import models
 from locost_jax.devices import sharding
 from locost_jax.models import low_memory_encoder
 from locost_jax.models import parameters
-from locost_jax.models import stack
 from tests.models import small
 from tests.ops.compiled import temporary_bytes
 
@@ -60,17 +58,3 @@ def test_every_parameter_has_a_place_on_a_mesh(model):
 
 def test_keys_seen_are_at_most_the_length(model):
   assert 0 <= model.config.keys_seen(1 << 20) <= 1 << 20
-
-
-@pytest.mark.parametrize('missing', ['keys_seen', 'mixer_flops', 'mixer_bytes'])
-def test_a_mixer_that_lacks_a_part_is_named(missing):
-  @dataclasses.dataclass(frozen=True)
-  class NewConfig(stack.T5StyleConfig):
-    pass
-
-  values = default.t5()
-  values.vocab_size = 500
-  del values['name']
-  with pytest.raises(NotImplementedError, match=f'NewConfig lacks {missing}'):
-    config = NewConfig(**values)
-    getattr(config, missing)(*[8, 8][: 1 if missing == 'keys_seen' else 2])

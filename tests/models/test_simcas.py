@@ -11,8 +11,7 @@ import pytest
 from configs import default
 from locost_jax import models
 from locost_jax.errors import InputError
-from locost_jax.models import bart_layers
-from locost_jax.models import chunk_memory
+from locost_jax.models import bart
 from locost_jax.models import flops
 from locost_jax.models import parameters
 from locost_jax.models import selector as selector_lib
@@ -153,7 +152,7 @@ def test_the_exchange_is_between_layers(align):
       inputs,
       method=lambda self, x: self.encoder.embed(self.vectors(x)),
   )
-  layer = bart_layers.EncoderLayer(model.config, model.dtype)
+  layer = bart.EncoderLayer(model.config, model.dtype)
   for i in range(3):
     own = jax.tree.map(lambda x, i=i: x[i], params['encoder']['layers'])
     if i:
@@ -187,8 +186,8 @@ def test_only_the_release_mode_reads_padding():
 def test_a_document_of_one_chunk_matches_bart():
   """Inputs [B, L] and [B, 1, L], for every kind of selection."""
   inputs, targets = tokens(5, 2, 13), tokens(7, 2, 5)
-  bart = small.Runner(SMALL | dict(num_decoder_layers=1), 0.2)
-  want = bart(inputs, targets, params=run.params_without('selector'))
+  plain = small.Runner(SMALL | dict(num_decoder_layers=1), 0.2)
+  want = plain(inputs, targets, params=run.params_without('selector'))
   for select, given in (
       ('ppo', inputs),
       ('none', inputs),
@@ -219,8 +218,8 @@ def test_the_selector_matches_its_loop(selection, padding):
         )
     )(params)
     drawn = np.asarray(selector_lib.uniform(seeds, 40, 5))
-    counts = np.asarray(chunk_memory.selected_counts(memory))
-    short = chunk_memory.compact(memory, int(counts.max()))['states']
+    counts = np.asarray(selector_lib.selected_counts(memory))
+    short = selector_lib._compact(memory, int(counts.max()))['states']
   rollout = jax.tree.map(np.asarray, rollout)
   states, mask, whole = np.asarray(states), np.asarray(mask), 0
   for row, count in enumerate(COUNTS):
@@ -332,8 +331,8 @@ def test_steps_over_a_compact_memory_match_the_decoder(
   inputs, targets = documents()[1:], tokens(7, 9, 5)
   memory = run(inputs, method='encode', **changes)
   expected = run(small.repeated(memory, 3), targets, method='decode', **changes)
-  most = int(chunk_memory.selected_counts(memory).max())
-  for read in memory, chunk_memory.compact(memory, most):
+  most = int(selector_lib.selected_counts(memory).max())
+  for read in memory, selector_lib._compact(memory, most):
     shared, logits = small.in_steps(model, small_params(), read, targets, 3)
     assert ('states' in shared) == absorbed
     np.testing.assert_allclose(logits, expected, 0, 1e-4)

@@ -15,7 +15,6 @@ from locost_jax.config import decode_settings
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.generation import generate
-from locost_jax.models import chunk_memory
 from locost_jax.models import low_memory_encoder
 from locost_jax.models import parameters
 from locost_jax.models import selector as selector_lib
@@ -61,7 +60,7 @@ def documents(length=29):
 @pytest.fixture
 def small_buckets(monkeypatch):
   """Allows a compact memory with as few states as were selected."""
-  monkeypatch.setattr(chunk_memory, 'SMALLEST', 2)
+  monkeypatch.setattr(selector_lib, 'SMALLEST', 2)
 
 
 # The actor keeps about half.
@@ -207,18 +206,14 @@ def test_steps_over_a_compact_memory_match_the_decoder(
   model, inputs, targets = models.build(OURS), documents(), tokens(7, 12, 5)
   memory = run(inputs, method='encode')
   expected = run(small.repeated(memory, 3), targets, method='decode')
-  most = int(chunk_memory.selected_counts(memory).max())
+  most = int(selector_lib.selected_counts(memory).max())
   assert 8 < most < 29
-  for read in (
-      memory,
-      chunk_memory.compact(memory),
-      chunk_memory.compact(memory, most),
-  ):
+  for read in memory, selector_lib.compact(memory):
     shared, logits = small.in_steps(model, small_params(), read, targets, 3)
     assert ('states' in shared) == absorbed
     np.testing.assert_allclose(logits, expected, 0, 1e-4)
   with pytest.raises(InputError, match=f'{most} states .* at most {most - 1}'):
-    chunk_memory.compact(memory, most - 1)
+    selector_lib.compact(memory, most - 1)
 
 
 @pytest.mark.parametrize('options', [dict(), dict(num_beams=3)])

@@ -187,11 +187,7 @@ def test_auto_depends_on_the_size_of_the_input():
   def is_in_pieces(remat, B, L, **sizes):
     config = default.get_config().model
     config.update(vocab_size=100, **sizes)
-    model = models.build(config, remat=remat)
-    encoder = encoder_lib.Encoder(
-        model.config, model.make_mixer, model.dtype, model.remat
-    )
-    return encoder.is_in_pieces(B, L)
+    return stack.reads_in_pieces(models.make_config(config), remat, B, L)
 
   small = dict(d_model=128, d_ff=256, num_layers=2)
   assert not is_in_pieces('auto', 8, 512, **small)

@@ -127,8 +127,8 @@ def _assert_same(workdir, result, unbroken):
   assert test_telemetry.numbers(workdir) == test_telemetry.numbers(other)
   jax.tree.map(
       np.testing.assert_array_equal,
-      checkpoint.load_params(workdir, result['step']),
-      checkpoint.load_params(other, result['step']),
+      checkpoint.load_params(workdir / 'checkpoints' / str(result['step'])),
+      checkpoint.load_params(other / 'checkpoints' / str(result['step'])),
   )
 
 
@@ -240,7 +240,9 @@ def test_a_killed_run_equals_an_uninterrupted_one(
     # is no checkpoint.
     latest = checkpoint.latest_step(killed / 'checkpoints')
     if latest is not None:
-      assert jax.tree.leaves(checkpoint.load_params(killed, latest))
+      assert jax.tree.leaves(
+          checkpoint.load_params(killed / 'checkpoints' / str(latest))
+      )
   result = Run(killed, environment, **given).end()
   _assert_same(killed, result, unbroken)
   assert result['best'] == unbroken[1]['best']

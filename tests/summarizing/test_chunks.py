@@ -9,7 +9,7 @@ from locost_jax.config import decode_settings
 from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
 from locost_jax.generation import generate
-from locost_jax.models import chunk_memory
+from locost_jax.models import selector as selector_lib
 from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import stream
@@ -118,7 +118,7 @@ def test_a_chunk_without_selected_tokens_is_read_whole(summarizer):
   inputs = np.asarray([skips.tokenize(TEXT)], np.int32)
   memory = generate.encode(skips.model, params, inputs, None)
   chunks = len(inputs[0])
-  assert chunk_memory.selected_counts(memory) == 1 + inputs.size - chunks
+  assert selector_lib.selected_counts(memory) == 1 + inputs.size - chunks
   assert skips.summarize(TEXT) == keeps.summarize(TEXT)
   targets = np.arange(20, 28)[None]
   want = keeps.logits(inputs, targets)

@@ -437,7 +437,7 @@ def test_a_stopped_run_continues_bit_for_bit(tmp_path, monkeypatch):
     run(steps, 'stopped')
   run(6, 'whole')
   one, other = (
-      checkpoint.load_params(tmp_path / name, 6)
+      checkpoint.load_params(tmp_path / name / 'checkpoints' / '6')
       for name in ('stopped', 'whole')
   )
   jax.tree.map(np.testing.assert_array_equal, one, other)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from locost_jax.hugging_face import names as names_lib
+from locost_jax.models import parameters
 from locost_jax.training import losses
 from locost_jax.training import ppo
 from tests.models import test_golden_simcas as golden
@@ -107,15 +108,18 @@ def test_golden_losses_and_gradients_of_ppo(dtype, atol, bound):
   io = golden.arrays()
   model, params, rollout, (*_, gains, returns) = rolled_out(dtype)
   with jax.enable_x64(dtype == 'float64'):
-    rows = [row for row in names_lib.table({'name': 'simcas'}).rows]
-    table = names_lib.Table(
-        tuple(row for row in rows if row[0].startswith('selector')), {}
+    sources = names_lib.sources(
+        names_lib.table({'name': 'simcas'}),
+        parameters.flatten({'selector': params['selector']}),
     )
     noise = {}
-    for path, name, form in table.rows:
+    for path, source in sources.items():
       _, judge, layer, part = path.split('/')
+      (name,) = source.names
       key = name.replace('model.encoder.agent.', 'agent_noise/')
-      noise.setdefault(judge, {}).setdefault(layer, {})[part] = form[0](io[key])
+      noise.setdefault(judge, {}).setdefault(layer, {})[part] = source.form[0](
+          io[key]
+      )
     agent = jax.tree.map(lambda x, y: x + y, params['selector'], noise)
 
     def total(agent):

@@ -457,7 +457,10 @@ def test_a_longer_run_continues_a_shorter_one(tmp_path):
   _train(_bag_config(6), short)
   _train(_bag_config(10), short)
   _train(_bag_config(10), long)
-  _equal(checkpoint.load_params(short, 10), checkpoint.load_params(long, 10))
+  _equal(
+      checkpoint.load_params(short / 'checkpoints' / '10'),
+      checkpoint.load_params(long / 'checkpoints' / '10'),
+  )
 
 
 def test_parameters_from_another_run(tmp_path):

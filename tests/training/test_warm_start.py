@@ -279,7 +279,7 @@ def test_a_run_starts_once_from_another(tmp_path, capfd):
         small_training.evaluate,
     )
     return (
-        checkpoint.load_params(tmp_path / name, steps),
+        checkpoint.load_params(tmp_path / name / 'checkpoints' / str(steps)),
         capfd.readouterr().err.count('warm start'),
     )
 

@@ -111,13 +111,12 @@ def test_restore_refuses_another_state(run):
 
 
 def test_parameters_load_as_numpy_without_the_optimiser(run):
-  for directory, step, expected in [
-      (run, None, 2),
-      (run, 6, 6),
-      (run / 'checkpoints', None, 2),
-      (run / 'checkpoints' / '5', None, 5),
+  for directory, expected in [
+      (run, 2),
+      (run / 'checkpoints', 2),
+      (run / 'checkpoints' / '5', 5),
   ]:
-    params = checkpoint.load_params(directory, step)
+    params = checkpoint.load_params(directory)
     assert all(type(x) is np.ndarray for x in jax.tree.leaves(params))
     _equal(params, jax.tree.map(np.asarray, _state(expected).params))
 
@@ -157,17 +156,16 @@ def test_a_partial_step_is_not_a_checkpoint(run, tmp_path):
   assert checkpoint.find(tmp_path).name == '2'
 
 
-def test_directories_without_a_checkpoint(run, tmp_path):
+def test_directories_without_a_checkpoint(tmp_path):
   empty = tmp_path / 'empty'
   (empty / 'checkpoints').mkdir(parents=True)
-  for directory, step, words in [
-      (tmp_path / 'nowhere', None, 'no such directory'),
-      (tmp_path, None, 'holds no checkpoint'),
-      (empty, None, 'holds no checkpoint'),
-      (run, 17, 'no step 17; the steps are [2, 5, 6]'),
+  for directory, words in [
+      (tmp_path / 'nowhere', 'no such directory'),
+      (tmp_path, 'holds no checkpoint'),
+      (empty, 'holds no checkpoint'),
   ]:
     with pytest.raises(InputError) as error:
-      checkpoint.load_params(directory, step)
+      checkpoint.load_params(directory)
     assert words in str(error.value) and '\n' not in str(error.value)
 
 
@@ -220,7 +218,7 @@ def test_a_damaged_step_is_set_aside(spoil, words, tmp_path, capfd):
   spoil(spoiled)
   # A reader checks only what it reads, and renames nothing.
   _equal(
-      checkpoint.load_params(tmp_path, 4),
+      checkpoint.load_params(tmp_path / 'checkpoints' / '4'),
       jax.tree.map(np.asarray, _state(4).params),
   )
   with states.open_run(tmp_path) as checkpointer:

@@ -211,7 +211,10 @@ def test_a_latest_step_without_parameters_is_saved_again(tmp_path, capfd):
     assert 'params/' in line and 'set aside as 4.damaged' in line
     checkpointer.save(4, states.make(4), {ROUGE: 15.0})
   assert states.steps(directory) == ['2', '3', '4', '4.damaged']
-  assert states.step_of(checkpoint.load_params(tmp_path, 4)) == 4
+  assert (
+      states.step_of(checkpoint.load_params(tmp_path / 'checkpoints' / '4'))
+      == 4
+  )
 
 
 @pytest.fixture

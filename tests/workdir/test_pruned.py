@@ -112,7 +112,7 @@ def test_it_ends_after_some_tries(workdir, monkeypatch):
 
 def test_equal_weights_have_equal_hashes(run):
   """Unlike the files, which have the time in them; each change counts."""
-  params = checkpoint.load_params(run, 5)
+  params = checkpoint.load_params(run / 'checkpoints' / '5')
   expected = parameters.fingerprint(params)
   turned = jax.tree.map(lambda x: np.asfortranarray(x), params)
   assert parameters.fingerprint(turned) == expected
