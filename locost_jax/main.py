@@ -47,6 +47,7 @@ from locost_jax.devices import compiling
 from locost_jax.devices import connect
 from locost_jax.errors import InputError
 from locost_jax.runs import dry_run
+from locost_jax.runs import evaluate_run
 from locost_jax.runs import final_table
 from locost_jax.runs import preflight
 from locost_jax.runs import resume
@@ -209,7 +210,7 @@ def run_once(values, config, overrides, workdir):
         phases, workdir, expected, values.preflight, lines
     )
   if values.evaluate:
-    return final_table, train_run.evaluate_run(
+    return final_table, evaluate_run.evaluate_run(
         phases, workdir, whole_split, values.by_length
     )
   options = telemetry_lib.Options(

@@ -1,5 +1,6 @@
 """Compares the predictions of two systems on the same documents."""
 
+import functools
 import textwrap
 
 import numpy as np
@@ -9,6 +10,7 @@ from locost_jax.errors import InputError
 from locost_jax.errors import visible
 from locost_jax.evaluation.metrics import intervals
 from locost_jax.evaluation.metrics import protocols
+from locost_jax.evaluation.metrics import rouge
 
 FEW = 50  # documents; below, the paired bootstrap rejects too often
 EXAMPLES = 5  # documents with the largest differences
@@ -60,7 +62,7 @@ def match(ours, theirs, names):
 
 
 def _by_id(pairs, name):
-  """Returns {id: Pair}; raises for a missing or repeated id."""
+  """Returns {id: Row}; raises for a missing or repeated id."""
   found = {}
   for pair in pairs:
     if pair.id is None:
@@ -104,8 +106,8 @@ def compare(pairs, scores, protocol):
   """Returns differences, both tests, wins, ties, losses, and examples.
 
   Args:
-    pairs: two lists of n Pairs, of the same documents in the same order.
-    scores: two lists of n, from `rouge.score_pairs`.
+    pairs: two lists of n Rows, of the same documents in the same order.
+    scores: two arrays [n, KEYS], from `rouge.score_rows`.
 
   Returns:
     dict of
@@ -117,15 +119,13 @@ def compare(pairs, scores, protocol):
         there is no id), scores (two numbers) and texts (two str, cut, from
         their first difference).
   """
-  keys = [*protocols.TYPES, protocols.MEAN]
-  ours, theirs = (
-      np.array([[row[key] for key in keys] for row in rows]) for rows in scores
+  ours, theirs = scores
+  names = [*rouge.KEYS, *[protocols.GEOMETRIC] * protocol.geometric]
+  found = intervals.compare(
+      ours, theirs, functools.partial(_with_geometric, protocol)
   )
-  names = [*keys, protocols.GEOMETRIC] if protocol.geometric else keys
-  found = intervals.compare(ours, theirs, _statistic(protocol, keys))
   differences = dict(zip(names, found, strict=True))
-  for i, key in enumerate(keys):
-    by = ours[:, i] - theirs[:, i]
+  for key, by in zip(rouge.KEYS, (ours - theirs).T):
     differences[key].update(
         wins=int((by > _TIE).sum()),
         ties=int((np.abs(by) <= _TIE).sum()),
@@ -144,17 +144,13 @@ def compare(pairs, scores, protocol):
   )
 
 
-def _statistic(protocol, keys):
-  """Returns a function that appends the geometric mean to means [..., k]."""
-
-  def statistic(means):
-    if not protocol.geometric:
-      return means
-    columns = dict(zip(keys, np.moveaxis(means, -1, 0)))
-    geometric = protocols.geometric_mean(protocol, columns)
-    return np.concatenate([means, np.array(geometric)[..., None]], axis=-1)
-
-  return statistic
+def _with_geometric(protocol, means):
+  """Appends the geometric mean to means [..., KEYS], if the protocol has it."""
+  if not protocol.geometric:
+    return means
+  columns = dict(zip(rouge.KEYS, np.moveaxis(means, -1, 0)))
+  geometric = protocols.geometric_mean(protocol, columns)
+  return np.concatenate([means, np.array(geometric)[..., None]], axis=-1)
 
 
 def _example(pairs, scores):
@@ -170,13 +166,8 @@ def _example(pairs, scores):
 def _shorten(texts):
   """Returns two texts from their first difference, cut to _SHOWN characters."""
   words = [text.split() for text in texts]
-  same = 0
-  while (
-      all(same < len(side) for side in words)
-      and len({side[same] for side in words}) == 1
-  ):
-    same += 1
-  first = max(same - _BEFORE, 0)
+  same = [one == other for one, other in zip(*words)] + [False]
+  first = max(same.index(False) - _BEFORE, 0)
   shown = []
   for side in words:
     text = ' '.join((['...'] if first else []) + side[first:]) or '(empty)'

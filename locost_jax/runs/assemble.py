@@ -20,6 +20,7 @@ from locost_jax.evaluation import baselines
 from locost_jax.evaluation import content
 from locost_jax.evaluation import evaluate
 from locost_jax.evaluation import metric_table
+from locost_jax.evaluation import predictions
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
 from locost_jax.models import parameters
@@ -176,15 +177,25 @@ class Setup:
     """
     metrics = {}
     for task, cache in self.eval_caches('validation').items():
-      metrics |= evaluate.evaluate(
-          self.evaluated,
-          params,
-          self.eval_batches(cache),
-          task,
-          'validation',
-          self.predictions_file(task, 'validation', step),
+      measured, rows = evaluate.measure(
+          self.evaluated, params, self.eval_batches(cache)
       )
+      self.write_predictions(task, 'validation', step, rows)
+      metrics |= {f'eval/{task}/{name}': x for name, x in measured.items()}
     return metrics
+
+  def write_predictions(self, task, split, step, rows, checkpoint=None):
+    """Writes rows of `evaluate.measure`, if there are any, on the first host.
+
+    Args:
+      checkpoint: {step, sha256} of the model; None: it is not on disk yet.
+    """
+    if rows and collective.is_first_host():
+      predictions.try_write(
+          self.directory / 'predictions' / f'{task}-{split}-{step}.jsonl',
+          rows,
+          predictions.metadata(self.config, len(rows), checkpoint),
+      )
 
   @property
   def evaluated(self):
@@ -216,11 +227,6 @@ class Setup:
         itertools.chain.from_iterable(map(baselines.first_records, caches)),
         protocol=protocol,
     )
-
-  def predictions_file(self, task, split, step):
-    """Returns the path of an evaluation's predictions."""
-    name = f'{task}-{split}-{step}.jsonl'
-    return self.directory / 'predictions' / name
 
   def use_vocabulary(self, vocabulary):
     """Sets the vocabulary, and config.model.vocab_size if it is 0."""

@@ -1,7 +1,6 @@
-"""Trains a whole run, or evaluates it: each function is one story."""
+"""Trains a whole run: its lock, checks and phases."""
 
 import contextlib
-from pathlib import Path
 import shutil
 
 import jax
@@ -16,14 +15,11 @@ from locost_jax.evaluation import content
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
 from locost_jax.runs import checks
-from locost_jax.runs import final_table
-from locost_jax.runs import resume
+from locost_jax.runs import evaluate_run
 from locost_jax.telemetry import metrics_log
 from locost_jax.training import train
 from locost_jax.training import warm_start
-from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from locost_jax.workdir import checkpoint
-from locost_jax.workdir import find
 from locost_jax.workdir import phases as phases_lib
 
 
@@ -52,7 +48,7 @@ def train_run(config, phases, workdir, options, when_read=lambda: None):
       collective.log(line)
     for setup in setups:
       train_phase(setup, options)
-    return final_table.measure_run(setups, workdir, 'validation')
+    return evaluate_run.measure_run(setups, workdir, 'validation')
 
 
 def _prepare(config, setups, workdir):
@@ -93,80 +89,6 @@ def train_phase(setup, options):
     plan += f'; the best by {metric} of {documents:,} validation documents'
   collective.log(f'{setup.name or "training"} on {setup.task}: {plan}')
   train.train(setup, options._replace(labels=setup.labels()))
-
-
-def evaluate_run(phases, workdir, whole_split=False, by_length=False):
-  """Evaluates the best checkpoint of WORKDIR.
-
-  Uses the test split, or validation if it is missing. Data and decoding may
-  differ from training; the model may not, except for its dropout.
-
-  Args:
-    whole_split: whether to measure all documents and ignore
-      config.eval.examples, which is meant for evaluations during training.
-  """
-  setups = [assemble.Setup(phase) for phase in phases]
-  for setup in setups:
-    if whole_split:
-      setup.config.eval.examples = 0
-    checks.check_evaluation_keys(setup)
-  setup = choose_setup(setups, workdir)
-  checks.require_train_extra()
-  tasks.check(setup.config)
-  vocabulary = vocabulary_lib.load_vocabulary(setup.directory / 'vocabulary')
-  checks.check_forced_tokens(setup.config, vocabulary)
-  setup.use_vocabulary(vocabulary)
-  caches = workdir / 'cache'
-  setup.open_caches(caches, ('test', 'validation'))
-  setup.caches['test'] = without_hidden(setup.caches['test'], setup.vocabulary)
-  split = 'test' if setup.caches['test'] is not None else 'validation'
-  if setup.config.eval.baselines:
-    setup.open_caches(caches, ('train',))
-  return final_table.measure_run([setup], workdir, split, by_length)
-
-
-def choose_setup(setups, workdir):
-  """Returns the Setup of the phase that WORKDIR's best checkpoint belongs to."""
-  if not workdir.is_dir():
-    raise InputError(f'--workdir={workdir}: no such directory; train first')
-  run = find.find_run(workdir)
-  if run is None:
-    raise InputError(f'--workdir={workdir}: no config.json of a run in it')
-  home, _, stored = run
-  home = Path(home).resolve()
-  for setup in setups:
-    if setup.directory.resolve() == home:
-      resume.check_same_model(setup, stored)
-      return setup
-  raise InputError(
-      f'--workdir={workdir}: its last phase is {run[0]}, which this config '
-      'does not have'
-  )
-
-
-def without_hidden(cache, vocabulary):
-  """Returns a test split without the tasks whose summaries are hidden, or None.
-
-  Args:
-    cache: from `cache.open_cache`: a Cache, a dict of them, or None.
-  """
-  if cache is None:
-    return None
-  several = cache if isinstance(cache, dict) else {'': cache}
-  empty = len(vocabulary_lib.surround(vocabulary, []))
-  shown = {
-      task: found
-      for task, found in several.items()
-      if (found.lengths[:, 1] > empty).any()
-  }
-  for task in several.keys() - shown.keys():
-    collective.log(
-        f'{task or "the task"}: the summaries of the test split are hidden'
-    )
-  if not shown:
-    collective.log('measuring on the validation split')
-    return None
-  return shown if isinstance(cache, dict) else cache
 
 
 def check_init(setup):

@@ -88,6 +88,9 @@ class Row(NamedTuple):
   prediction: str
   references: list
   document: str | None = None
+  id: str | None = None
+  line: int = 0  # in the file, from 1
+  signature: str = ''  # of scores computed when the file was written
 
 
 class Settings(NamedTuple):
@@ -105,9 +108,7 @@ class Result(NamedTuple):
   """The numbers of one metric for each document."""
 
   columns: tuple
-  # {row of the table, such as PREDICTION: float [n, columns]}, NaN where a
-  # document has no such number.
-  values: dict
+  values: dict  # {row of the table, such as PREDICTION: as from `of_rows`}
   parts: tuple = ()  # of the signature
   notes: tuple = ()  # lines for stderr
   more: dict = {}  # further fields of the JSON output
@@ -172,24 +173,28 @@ def measure(metric, rows, settings):
   """Measures each document: returns a Result."""
   if metric.run is not None:
     return metric.run(rows, settings)
-  sides = {PREDICTION: [row.prediction for row in rows]}
+  values = {PREDICTION: of_rows(metric, rows, settings)}
   if metric.also_references:
-    sides[REFERENCE] = [row.references[0] for row in rows]
-  values = {
-      side: of_texts(metric, x, rows, settings) for side, x in sides.items()
-  }
+    references = [row.references[0] for row in rows]
+    values[REFERENCE] = of_rows(metric, rows, settings, references)
   return Result(metric.columns, values, metric.parts)
 
 
-def of_texts(metric, texts, rows, settings):
-  """Returns the numbers of texts, in place of predictions: [n, columns]."""
-  items = [
-      (text, {TEXT: row.references, DOCUMENT: row.document})
-      for text, row in zip(texts, rows, strict=True)
-  ]
+def of_rows(metric, rows, settings, texts=None):
+  """Returns the numbers of rows: float [n, columns]; NaN: no such number.
+
+  Args:
+    texts: replace the predictions; None: nothing does.
+  """
+  if texts is not None:
+    pairs = zip(rows, texts, strict=True)
+    rows = [row._replace(prediction=text) for row, text in pairs]
   found = processes.run(
       functools.partial(_sums, [(metric.needs, metric.sums)]),
-      items,
+      [
+          (row.prediction, {TEXT: row.references, DOCUMENT: row.document})
+          for row in rows
+      ],
       _sizes,
       settings.processes,
       functools.partial(settings.show, metric.name),
