@@ -6,6 +6,7 @@ import os
 from locost_jax import files
 from locost_jax import models
 from locost_jax.config import decode_settings
+from locost_jax.config import schema
 from locost_jax.data import pipeline
 from locost_jax.data import tasks
 from locost_jax.data.pages import CHUNKS
@@ -18,7 +19,6 @@ from locost_jax.runs import assemble
 from locost_jax.runs import resume
 from locost_jax.training import objectives
 from locost_jax.training import optim
-from locost_jax.training import train
 from locost_jax.training import warm_start
 from locost_jax.vocabularies import sentencepiece_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
@@ -68,8 +68,7 @@ def check_all(setups, workdir):
 def check_keys(setup, first):
   """Raises an InputError for invalid values of the config."""
   config, mesh = setup.config, setup.mesh
-  train.check(config, mesh)
-  optim.make_schedule(config.optim, config.train.steps)
+  check_training_keys(config, mesh)
   check_evaluation_keys(setup)
   pipeline.check(config, sharding.batch_parts(mesh) * config.train.accumulate)
   if config.optim.groups or config.train.lora.rank:
@@ -81,6 +80,31 @@ def check_keys(setup, first):
           f'config.phases, {setup.name}: model.{key} cannot change from one '
           'phase to the next'
       )
+
+
+def check_training_keys(config, mesh):
+  """Raises an InputError for invalid values of keys that training reads."""
+  schema.check_config(config)
+  optim.check(config.optim, config.train.steps)
+  objectives.check(config)
+  settings = config.train
+  for key, value in (
+      ('train.eval_every', settings.eval_every),
+      ('checkpoint.keep_best', config.checkpoint.keep_best),
+  ):
+    if settings.patience and not value:
+      raise InputError(
+          f'train.patience={settings.patience} counts evaluations since '
+          f'the best one: expected {key} above 0'
+      )
+  sharding.check_batch_size(settings.batch_size, mesh, 'train.batch_size')
+  rows = settings.batch_size // sharding.batch_parts(mesh)
+  if rows % settings.accumulate:
+    raise InputError(
+        f'train.accumulate={settings.accumulate}: expected a divisor of {rows},'
+        ' the documents of a step on each device (train.batch_size='
+        f'{settings.batch_size})'
+    )
 
 
 def check_evaluation_keys(setup):

@@ -27,8 +27,8 @@ from locost_jax.models import flops
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
 from locost_jax.runs import checks
-from locost_jax.runs import train_run
 from locost_jax.training import train
+from locost_jax.training import warm_start
 
 INSTALL = "pip install 'locost_jax[tpu-aot]'"
 # Without these libtpu asks the cloud for the type of the machine, and logs many
@@ -57,8 +57,10 @@ def dry_run(phases, workdir, devices=None):
       setup.use_vocabulary(vocabulary)
     elif not setup.config.model.vocab_size:  # a vocabulary will be trained
       setup.config.model.vocab_size = setup.config.data.vocabulary_size
-  if warm_start_report := train_run.check_init(setups[0]):
-    collective.log(warm_start_report)
+  first = setups[0]
+  _, report = warm_start.load(first.config, first.shapes, first.directory)
+  if report:
+    collective.log(report)
   return {'phases': [measure_phase(setup, devices) for setup in setups]}
 
 

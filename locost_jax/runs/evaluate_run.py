@@ -293,11 +293,10 @@ def initial_params(setup):
   They are equal to those of step 0, from train.seed and train.init_from; None
   if the directory of train.init_from is missing.
   """
-  settings, given = setup.config.train, {}
-  if settings.init_from:
-    if not os.path.isdir(settings.init_from):
-      return None
-    given, _ = warm_start.load(setup.config, setup.shapes)
+  settings = setup.config.train
+  if settings.init_from and not os.path.isdir(settings.init_from):
+    return None
+  given, _ = warm_start.load(setup.config, setup.shapes)
   with jax.set_mesh(setup.mesh):
     init = jax.jit(
         functools.partial(step_lib.init_params, model=setup.model),

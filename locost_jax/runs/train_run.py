@@ -19,7 +19,6 @@ from locost_jax.runs import evaluate_run
 from locost_jax.telemetry import metrics_log
 from locost_jax.training import train
 from locost_jax.training import warm_start
-from locost_jax.workdir import checkpoint
 from locost_jax.workdir import phases as phases_lib
 
 
@@ -62,7 +61,8 @@ def _prepare(config, setups, workdir):
   assemble.fill_vocab_size(config, vocabulary)
   for setup in setups:
     setup.use_vocabulary(vocabulary)
-  check_init(setups[0])
+  first = setups[0]
+  warm_start.load(first.config, first.shapes, first.directory)  # or raises
   for setup in setups:
     setup.open_caches(
         workdir / 'cache',
@@ -89,14 +89,6 @@ def train_phase(setup, options):
     plan += f'; the best by {metric} of {documents:,} validation documents'
   collective.log(f'{setup.name or "training"} on {setup.task}: {plan}')
   train.train(setup, options._replace(labels=setup.labels()))
-
-
-def check_init(setup):
-  """Returns a line that reports the parameters of train.init_from, or None."""
-  begun = checkpoint.latest_step(setup.directory / 'checkpoints') is not None
-  if begun or not setup.config.train.init_from:
-    return None
-  return warm_start.load(setup.config, setup.shapes)[1]
 
 
 @contextlib.contextmanager

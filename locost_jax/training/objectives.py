@@ -40,8 +40,7 @@ class Objective(NamedTuple):
 
 
 def make(config, model, shapes):
-  """Makes the objective of a run."""
-  check(config)
+  """Makes the objective of a run; `check` accepts its config."""
   return OBJECTIVES[config.train.objective](config, model, shapes)
 
 
@@ -82,7 +81,7 @@ def simcas(config, model, shapes):
             'generator': state.opt_state,
             'selector': turn.init(state.params),
             'turns': jnp.int32(0),
-            'last': selector_turn.no_metrics(),
+            'last': {name: jnp.float32(0) for name in selector_turn.METRICS},
         }
     )
 

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import optax
 
 from locost_jax.config import schema
+from locost_jax.errors import check_choice
 from locost_jax.errors import InputError
 from locost_jax.models import parameters
 
@@ -86,12 +87,12 @@ def make_schedule(config, steps):
   """Returns the learning rate as a function of the step.
 
   Args:
+    config: config.optim, which `check` accepts.
     steps: config.train.steps, where the cooldown ends.
 
   Returns:
     A function from a step (number or int array) to a float32 scalar.
   """
-  check_schedule(config, steps)
   peak = float(config.learning_rate)
   settings = dict(config)
   settings.update({key: to_steps(config[key], steps) for key in STEP_KEYS})
@@ -109,14 +110,20 @@ def make_schedule(config, steps):
   return schedule
 
 
-def check_schedule(config, steps):
-  """Raises an InputError for an invalid schedule; see `make_schedule`."""
+def check(config, steps):
+  """Raises an InputError for a value of config.optim that cannot be used.
+
+  Args:
+    steps: config.train.steps.
+  """
   schema.check_section('optim', config)
-  if config.schedule not in SCHEDULES:
+  check_choice('optim.name', config.name, ('adamw', 'adafactor'))
+  if config.name == 'adamw' and not config.scale_by_parameter:
     raise InputError(
-        f'optim.schedule={config.schedule!r}: expected '
-        f'{" or ".join(map(repr, SCHEDULES))}'
+        "optim.scale_by_parameter=False: has no effect with optim.name='adamw';"
+        " expected True, or optim.name='adafactor'"
     )
+  check_choice('optim.schedule', config.schedule, SCHEDULES)
   for name, other in SCHEDULES.items():
     for key in other.keys:
       if config[key] and key not in SCHEDULES[config.schedule].keys:
@@ -128,19 +135,6 @@ def check_schedule(config, steps):
     raise InputError(
         f'optim.cooldown_steps={config.cooldown_steps}: expected at most '
         f'train.steps={steps}, or a share of it between 0 and 1'
-    )
-
-
-def check_name(config):
-  """Raises an InputError for an unknown optimiser or a key that it ignores."""
-  if config.name not in ('adamw', 'adafactor'):
-    raise InputError(
-        f"optim.name={config.name!r}: expected 'adamw' or 'adafactor'"
-    )
-  if config.name == 'adamw' and not config.scale_by_parameter:
-    raise InputError(
-        "optim.scale_by_parameter=False: has no effect with optim.name='adamw';"
-        " expected True, or optim.name='adafactor'"
     )
 
 
@@ -159,13 +153,12 @@ def make_optimizer(config, steps, params):
     norm.
 
   Raises:
-    InputError: as in `check_name`, a group's regex matches no path, or every
+    InputError: as in `check`, a group's regex matches no path, or every
       parameter is frozen.
   """
-  check_name(config)
-  schedule = make_schedule(config, steps)
+  check(config, steps)
   factors = group_factors(config.groups, params)
-  if not any(jax.tree.leaves(factors)):
+  if not any(factors.values()):
     raise InputError(f'optim.groups={config.groups}: every parameter is frozen')
   parts = []
   if config.clip:
@@ -187,9 +180,9 @@ def make_optimizer(config, steps, params):
             lambda params: parameters.map_paths(is_decayed, params),
         )
     )
-  if any(factor != 1 for factor in jax.tree.leaves(factors)):
+  if any(factor != 1 for factor in factors.values()):
     parts.append(_scale_groups(factors))
-  return optax.chain(*parts, _scale_by_rate(schedule))
+  return optax.chain(*parts, _scale_by_rate(make_schedule(config, steps)))
 
 
 def split(params, groups):
@@ -202,47 +195,34 @@ def split(params, groups):
     params: nested dict of parameters or shapes.
   """
   factors = group_factors(groups, params)
-  return (
-      _pick(params, factors, lambda factor: factor != 0),
-      _pick(params, factors, lambda factor: factor == 0),
-  )
+  trained, frozen = {}, {}
+  for path, leaf in parameters.flatten(params).items():
+    (trained if factors[path] else frozen)[path] = leaf
+  return parameters.unflatten(trained), parameters.unflatten(frozen)
 
 
 def combine(one, other):
   """Merges two nested dicts without a common path: the inverse of `split`."""
-  both = dict(one)
-  for key, node in other.items():
-    both[key] = combine(one[key], node) if key in one else node
-  return both
-
-
-def _pick(params, factors, is_picked):
-  """Returns the part of a nested dict whose factors are picked."""
-  picked = {}
-  for key, node in params.items():
-    if isinstance(node, dict):
-      node = _pick(node, factors[key], is_picked)
-      if node:
-        picked[key] = node
-    elif is_picked(factors[key]):
-      picked[key] = node
-  return picked
+  return parameters.unflatten(
+      parameters.flatten(one) | parameters.flatten(other)
+  )
 
 
 def group_factors(groups, params):
-  """Returns the factor on the rate of every parameter.
+  """Returns the factor on the rate of every parameter: {path: factor}.
 
   Args:
     groups: ((regex, factor), ...); the first regex that matches the whole path
       decides, 0 freezes. A path looks like 'encoder/layers/mixer/ssm/log_dt'.
+    params: the parameters or their shapes; the result has their order.
 
   Raises:
     InputError: a regex that matches no path.
   """
   rows = [(re.compile(pattern), float(factor)) for pattern, factor in groups]
-  paths = jax.tree.leaves(parameters.map_paths(str, params))
+  paths = list(parameters.flatten(params))
   for regex, _ in rows:
-    if not any(regex.fullmatch(path) for path in paths):
+    if not any(map(regex.fullmatch, paths)):
       raise InputError(
           f'optim.groups: {regex.pattern!r} matches no parameter; '
           f'paths read like {paths[0]!r}'
@@ -252,7 +232,7 @@ def group_factors(groups, params):
     matching = (factor for regex, factor in rows if regex.fullmatch(path))
     return next(matching, 1.0)
 
-  return parameters.map_paths(factor_of, params)
+  return {path: factor_of(path) for path in paths}
 
 
 def norms_by_group(tree, squares):
@@ -268,7 +248,7 @@ def norms_by_group(tree, squares):
     The squares add up to the square of the global norm.
   """
   groups = {}
-  for i, path in enumerate(jax.tree.leaves(parameters.map_paths(str, tree))):
+  for i, path in enumerate(parameters.flatten(tree)):
     modules = path.split('/')[:-1] or [path]
     depth = 3 if 'layers' in modules[1:2] else 2
     name = '/'.join(modules[:depth]).removesuffix('_norm')
@@ -281,12 +261,10 @@ def norms_by_group(tree, squares):
 
 def _scale_groups(factors):
   """Multiplies by the factor at each path; frozen paths are missing."""
-  by_path = {}
-  parameters.map_with_path(by_path.setdefault, factors)
 
   def update(updates, params):
     del params
-    return parameters.map_with_path(lambda path, u: by_path[path] * u, updates)
+    return parameters.map_with_path(lambda path, u: factors[path] * u, updates)
 
   return optax.stateless(update)
 

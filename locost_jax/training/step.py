@@ -156,13 +156,18 @@ def loss_and_gradients(sums_of, trained, batch, rng, accumulate=1):
     part = gradient_of(trained, piece, jax.random.fold_in(rng, index))
     return jax.tree.map(jnp.add, total, part), None
 
-  pieces = jax.tree.map(
-      lambda x: x.reshape(-1, accumulate, *x.shape[1:]).swapaxes(0, 1), batch
-  )
+  pieces = split_batch(batch, accumulate)
   zero = jnp.zeros_like(weight)
   zeros = (zero, zero), jax.tree.map(jnp.zeros_like, trained)
   total, _ = jax.lax.scan(add, zeros, (jnp.arange(accumulate), pieces))
   return total
+
+
+def split_batch(batch, pieces):
+  """[B, ...] -> [pieces, B / pieces, ...]; row b is in piece b % pieces."""
+  return jax.tree.map(
+      lambda x: x.reshape(-1, pieces, *x.shape[1:]).swapaxes(0, 1), batch
+  )
 
 
 def guarded_update(state, trained, gradients, is_finite, optimizer):
@@ -188,7 +193,7 @@ def _gradient_metrics(gradients, squares, params, groups):
   `culprit` is the index in jax.tree.leaves(params) of the first parameter with
   a non-finite gradient; -1 if all are finite.
   """
-  factors = jax.tree.leaves(optim.group_factors(groups, params))
+  factors = list(optim.group_factors(groups, params).values())
   places = jnp.asarray(np.flatnonzero(factors))  # of the trained ones
   is_bad = ~jnp.isfinite(squares)
   culprit = jnp.where(jnp.any(is_bad), places[jnp.argmax(is_bad)], -1)

@@ -29,7 +29,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from locost_jax.config import schema
 from locost_jax.devices import compiling
 from locost_jax.devices import preemption
 from locost_jax.devices import sharding
@@ -41,10 +40,8 @@ from locost_jax.models import parameters
 from locost_jax.telemetry import step_times
 from locost_jax.telemetry import telemetry as telemetry_lib
 from locost_jax.training import objectives
-from locost_jax.training import optim
 from locost_jax.training import step as step_lib
 from locost_jax.training import warm_start
-from locost_jax.workdir import checkpoint
 from locost_jax.workdir import checkpointer as checkpointer_lib
 
 # Retries, and seconds between them, when the disk has no room for the last
@@ -76,62 +73,46 @@ def train(run, options=telemetry_lib.Options()):
       preemption.Signals() as signals,
       watchdog.Watchdog(config.train.timeout) as watch,
       jax.set_mesh(run.mesh),
+      contextlib.ExitStack() as stack,
   ):
     # Shapes first, so that errors come before any memory is allocated.
     programs = make_programs(config, run.model, run.mesh)
-    given, report = read_warm_start(config, programs, workdir)
-    with contextlib.closing(
-        checkpointer_lib.Checkpointer(
-            workdir / 'checkpoints', config.checkpoint, run.lower_is_better
+    given, report = warm_start.load(config, programs.shapes, workdir)
+    checkpointer = stack.enter_context(
+        contextlib.closing(
+            checkpointer_lib.Checkpointer(
+                workdir / 'checkpoints', config.checkpoint, run.lower_is_better
+            )
         )
-    ) as checkpointer:
-      position = first_position(config, programs, checkpointer, given, watch)
-      with (
-          contextlib.closing(
-              telemetry_lib.Telemetry(
-                  workdir,
-                  config.train.steps,
-                  telemetry_lib.Start(
-                      position.done,
-                      is_evaluated=not position.is_due,
-                      logged=position.done - len(position.window),
-                      devices=run.mesh.size,
-                  ),
-                  options,
-              )
-          ) as telemetry,
-          step_times.trace_steps(
-              programs.step, workdir / 'profile', options.profile, telemetry
-          ) as step,
-      ):
-        if report:
-          telemetry.note(report)
-        programs = programs._replace(step=step)
-        services = Services(checkpointer, telemetry, signals, watch)
-        Loop(run, programs, services, position).run()
-
-
-def read_warm_start(config, programs, workdir):
-  """Reads the initial parameters of a new run from train.init_from.
-
-  Returns:
-    ({path: numpy array}, a line that reports what was loaded); ({}, None) if
-    the run has a checkpoint or train.init_from is empty.
-  """
-  if not config.train.init_from or (
-      checkpoint.latest_step(workdir / 'checkpoints') is not None
-  ):
-    return {}, None
-  key = jax.random.key(config.train.seed)
-  shapes = lora.without(jax.eval_shape(programs.init, key).params)
-  return warm_start.load(config, shapes)
+    )
+    position = first_position(config, programs, checkpointer, given, watch)
+    start = telemetry_lib.Start(
+        position.done,
+        is_evaluated=not position.is_due,
+        logged=position.done - len(position.window),
+        devices=run.mesh.size,
+    )
+    telemetry = stack.enter_context(
+        contextlib.closing(
+            telemetry_lib.Telemetry(workdir, config.train.steps, start, options)
+        )
+    )
+    step = stack.enter_context(
+        step_times.trace_steps(
+            programs.step, workdir / 'profile', options.profile, telemetry
+        )
+    )
+    if report:
+      telemetry.note(report)
+    services = Services(checkpointer, telemetry, signals, watch)
+    Loop(run, programs._replace(step=step), services, position).run()
 
 
 def first_position(config, programs, checkpointer, given, watch):
   """Returns the Position of the run's latest state, or of a new one.
 
   Args:
-    given: {path: array} from `read_warm_start`; emptied.
+    given: {path: array} from `warm_start.load`; emptied.
   """
   rng = jax.random.key(config.train.seed)
   start = checkpointer.set_damaged_aside()
@@ -139,13 +120,20 @@ def first_position(config, programs, checkpointer, given, watch):
     with compiling.describe(compiling.INITIAL):
       state = jax.jit(programs.init, out_shardings=programs.shardings)(rng)
     params = warm_start.put(state.params, given)
-    return Position.after(state._replace(params=params), 0, {})
+    return Position(state._replace(params=params), 0, skipped=0)
   abstract = sharding.abstract_arrays(
       jax.eval_shape(programs.init, rng), programs.shardings
   )
   with watch.waiting_for(f'the checkpoint of step {start}'):
     state = checkpointer.restore(start, abstract)
-  return Position.after(state, start, checkpointer.loop(start))
+  kept = checkpointer.loop(start)  # see `Loop._save`
+  return Position(
+      state,
+      start,
+      skipped=int(state.nonfinite),
+      is_due=not kept.get('measured', True),
+      window=list(kept.get('window', ())),
+  )
 
 
 class Programs(NamedTuple):
@@ -153,6 +141,7 @@ class Programs(NamedTuple):
 
   init: Any  # key -> TrainState; not compiled
   merge: Any  # TrainState.params -> the model's parameters; not compiled
+  shapes: Any  # the model's parameters as shapes
   shardings: Any  # a TrainState of shardings
   step: Any  # (state, batch) -> (state, metrics); donates the state
 
@@ -170,6 +159,7 @@ def make_programs(config, model, mesh):
   return Programs(
       objective.init,
       functools.partial(lora.merge, alpha=config.train.lora.alpha),
+      shapes,
       shardings,
       jax.jit(
           objective.step,
@@ -194,30 +184,14 @@ class Position:
 
   state: Any  # the TrainState; the next step reuses its memory
   done: int  # steps
-  measured: Any  # metrics of the evaluation at `done`; None: not evaluated
-  is_due: bool  # whether the evaluation at `done` is still due
   skipped: int  # non-finite steps
-  window: list  # numbers of the steps since the last metrics line
+  is_due: bool = False  # whether the evaluation at `done` is still due
+  # Numbers of the steps since the last metrics line.
+  window: list = dataclasses.field(default_factory=list)
+  measured: Any = None  # metrics of the evaluation at `done`, if evaluated
   # (step, metrics, signal request) of steps whose numbers are still on the
   # devices.
-  running: Any
-
-  @classmethod
-  def after(cls, state, done, kept):
-    """Returns the position after `done` steps.
-
-    Args:
-      kept: the dict that `Loop._save` stored in the checkpoint; {}: nothing.
-    """
-    return cls(
-        state=state,
-        done=done,
-        measured=None,
-        is_due=not kept.get('measured', True),
-        skipped=int(state.nonfinite),
-        window=list(kept.get('window', ())),
-        running=collections.deque(),
-    )
+  running: Any = dataclasses.field(default_factory=collections.deque)
 
 
 class Loop:
@@ -252,12 +226,14 @@ class Loop:
       self._take_step(step, self._next(batches), shapes)
       # Fetch a step's numbers while the next one runs, so that the devices
       # never wait for the host; a checkpoint needs them all.
-      is_save = self._is_save(step)
+      is_save = self._is_eval(step) or (
+          _is_due(step, self._settings.checkpoint_every)
+      )
       self._collect_metrics(pending=0 if is_save else 1)
       if is_save:
         self._save()
-      elif problem := self._checkpointer.check():
-        self._telemetry.note(f'{problem}; {_AGAIN}')
+      else:
+        self._note(self._checkpointer.check())
       if self._is_eval(step):
         self._measure()
         if self._is_out_of_patience():
@@ -298,26 +274,19 @@ class Loop:
     """Returns the last step's numbers on the devices; None: all are fetched."""
     return self._at.running[-1][1] if self._at.running else None
 
-  # A metrics line has the means since the previous line.
-  def _is_line(self, step):
-    return self._is_eval(step) or _is_due(step, self._settings.log_every)
-
   def _is_eval(self, step):
     return step == self._settings.steps or (
         _is_due(step, self._settings.eval_every)
     )
 
-  def _is_save(self, step):
-    return self._is_eval(step) or (
-        _is_due(step, self._settings.checkpoint_every)
-    )
-
   def _is_out_of_patience(self):
     """Whether the last train.patience evaluations did not reach the best."""
     settings = self._settings
-    if not settings.patience or self._at.done == settings.steps:
-      return False
-    if not self._checkpointer.is_finished(settings):
+    if (
+        not settings.patience
+        or self._at.done == settings.steps
+        or not self._checkpointer.is_finished(settings)
+    ):
       return False
     best = self._checkpointer.best_step()
     self._telemetry.note(
@@ -336,7 +305,7 @@ class Loop:
       self._count_skipped(step, metrics)
       self._at.window.append({key: metrics[key].item() for key in metrics})
       self._telemetry.progress(step, metrics)
-      if self._is_line(step):
+      if self._is_eval(step) or _is_due(step, self._settings.log_every):
         self._log_line(step)
       self._signals.check(asked)
 
@@ -383,8 +352,7 @@ class Loop:
     with self._using_disk():
       self._telemetry.sync()
       problem = self._checkpointer.measure(self._at.done, measured)
-    if problem:
-      self._telemetry.note(problem)
+    self._note(problem, '')
 
   @contextlib.contextmanager
   def _using_disk(self):
@@ -397,29 +365,26 @@ class Loop:
 
   def _save(self, otherwise=_AGAIN):
     """Starts saving; logs whether this or the previous save had no room."""
+    at = self._at
+    is_measured = at.measured is not None or not self._is_eval(at.done)
+    loop = {'window': list(at.window), 'measured': is_measured}
     with self._using_disk():
       self._telemetry.sync()
-      problem = self._checkpointer.save(
-          self._at.done,
-          self._at.state,
-          self._at.measured,
-          {
-              'window': list(self._at.window),
-              'measured': self._at.measured is not None
-              or (not self._is_eval(self._at.done)),
-          },
-      )
-    if problem:
-      self._telemetry.note(f'{problem}; {otherwise}')
+      problem = self._checkpointer.save(at.done, at.state, at.measured, loop)
+    self._note(problem, otherwise)
 
   def _is_saved(self, otherwise=''):
     """Waits for the last save; returns whether the current state is on disk."""
     with self._using_disk():
       problem = self._checkpointer.wait()
       saved = self._checkpointer.latest_step() == self._at.done
+    self._note(problem, otherwise)
+    return saved
+
+  def _note(self, problem, otherwise=_AGAIN):
+    """Logs a message of the checkpointer, unless it is None."""
     if problem:
       self._telemetry.note('; '.join(filter(None, [problem, otherwise])))
-    return saved
 
   def _save_last(self):
     """Saves the last state, retrying while the disk has no room."""
@@ -494,28 +459,3 @@ def _summary(step, measured):
     parts.append(f'{last} {value:.4g}')
     before = prefix
   return f'step {step}: ' + ('  '.join(parts) or 'nothing was measured')
-
-
-def check(config, mesh):
-  """Raises an InputError for values of the config that training cannot use."""
-  schema.check_config(config)
-  optim.check_name(config.optim)
-  objectives.check(config)
-  settings = config.train
-  for key, value in (
-      ('train.eval_every', settings.eval_every),
-      ('checkpoint.keep_best', config.checkpoint.keep_best),
-  ):
-    if settings.patience and not value:
-      raise InputError(
-          f'train.patience={settings.patience} counts evaluations since '
-          f'the best one: expected {key} above 0'
-      )
-  sharding.check_batch_size(settings.batch_size, mesh, 'train.batch_size')
-  rows = settings.batch_size // sharding.batch_parts(mesh)
-  if rows % settings.accumulate:
-    raise InputError(
-        f'train.accumulate={settings.accumulate}: expected a divisor of {rows},'
-        ' the documents of a step on each device (train.batch_size='
-        f'{settings.batch_size})'
-    )

@@ -46,12 +46,21 @@ class Source(NamedTuple):
   where: str  # the value of train.init_from, for messages
 
 
-def load(config, shapes):
+def load(config, shapes, directory=None):
   """Loads the parameters to copy from train.init_from.
 
+  Args:
+    directory: of a run; None: a run that has not begun.
+
   Returns:
-    ({path: numpy array}, a line that reports what is copied).
+    ({path: numpy array}, a line that reports what is copied); ({}, None) if
+    train.init_from is empty or the run has a checkpoint.
   """
+  has_begun = directory is not None and (
+      checkpoint.latest_step(os.path.join(directory, 'checkpoints')) is not None
+  )
+  if has_begun or not config.train.init_from:
+    return {}, None
   source = read(config.train.init_from)
   target = parameters.flatten(shapes)
   chosen = choose(source, target, config.model.name, config.train.init_map)
