@@ -92,15 +92,14 @@ def _count_ngrams(document, reference, n):
     n-gram in each sentence; int [G], its count in the reference; int [S], all
     n-grams of each sentence; and the number of n-grams of the reference.
   """
-  (expected,) = _ngrams(reference, n)
+  (expected,), found = _ngrams(reference, n), _ngrams(document, n)
   columns = {gram: g for g, gram in enumerate(expected)}
   there = np.zeros([len(document), len(columns)], np.int32)
-  sizes = np.zeros(len(document), np.int64)
-  for s, counts in enumerate(_ngrams(document, n)):
-    sizes[s] = counts.total()
+  for s, counts in enumerate(found):
     for gram in counts.keys() & columns.keys():
       there[s, columns[gram]] = counts[gram]
   wanted = np.array(list(expected.values()), np.int32)
+  sizes = np.array([counts.total() for counts in found], np.int64)
   return there, wanted, sizes, expected.total()
 
 

@@ -46,11 +46,9 @@ class GeneratedBatches:
       self._check()
 
   def get(self, number, generate):
-    """Returns the tokens of a batch, a list of lists.
+    """Returns the tokens of a batch, stored before or now made by `generate`.
 
-    Args:
-      generate: makes them, if they are not stored; then they are. A write error
-        is only logged.
+    A write error is only logged.
     """
     if number < len(self._found):
       return self._found[number]

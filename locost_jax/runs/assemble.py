@@ -105,6 +105,15 @@ class Setup:
       return {}
     return cache if isinstance(cache, dict) else {self.task: cache}
 
+  def documents(self, cache):
+    """Returns the number of documents of a split that evaluations measure."""
+    return min(self.config.eval.examples or len(cache), len(cache))
+
+  def _evaluation_caches(self):
+    """Returns the records of all evaluation splits that are open."""
+    both = self.eval_caches('validation'), self.eval_caches('test')
+    return [cache for found in both for cache in found.values()]
+
   def choose_metric(self):
     """Sets config.checkpoint.metric if it is 'auto'.
 
@@ -113,15 +122,14 @@ class Setup:
     Returns:
       (the metric, the number of validation documents in an evaluation).
     """
-    settings, limit = self.config.checkpoint, self.config.eval.examples
+    settings = self.config.checkpoint
     documents = sum(
-        min(limit or len(cache), len(cache))
-        for cache in self.eval_caches('validation').values()
+        map(self.documents, self.eval_caches('validation').values())
     )
     if settings.metric == metric_table.AUTO:
       stored = phases_lib.read_config(self.directory) or {}
-      before = stored.get('checkpoint', {}).get('metric', metric_table.AUTO)
-      settings.metric = before
+      before = stored.get('checkpoint', {})
+      settings.metric = before.get('metric', metric_table.AUTO)
     if settings.metric == metric_table.AUTO:
       settings.metric = metric_table.choose_best_by(
           self.config.eval.metrics, documents
@@ -134,11 +142,10 @@ class Setup:
     Where one task of a mixture needs 'unicode', all tasks are scored by it.
     """
     settings, found = self.config.eval, set()
-    for split in 'validation', 'test':
-      for cache in self.eval_caches(split).values():
-        records = (cache[i] for i in range(min(len(cache), _REFERENCES)))
-        texts = [metric.as_list(record['reference']) for record in records]
-        found.add(protocols.choose(itertools.chain.from_iterable(texts)))
+    for cache in self._evaluation_caches():
+      records = (cache[i] for i in range(min(len(cache), _REFERENCES)))
+      texts = [metric.as_list(record['reference']) for record in records]
+      found.add(protocols.choose(itertools.chain.from_iterable(texts)))
     is_chosen = settings.protocol == protocols.AUTO
     if is_chosen and found:
       settings.protocol = 'unicode' if 'unicode' in found else 'locost'
@@ -156,14 +163,12 @@ class Setup:
 
   def labels(self):
     """Returns the signatures of evaluations, for telemetry.Options.labels."""
-    names, limit = self.config.eval.metrics, self.config.eval.examples
+    settings = self.config.eval
     return {
         f'eval/{task}/': {
             f'eval/{task}/signature/{name}': text
             for name, text in metric_table.signatures(
-                names,
-                min(limit or len(cache), len(cache)),
-                self.config.eval.protocol,
+                settings.metrics, self.documents(cache), settings.protocol
             ).items()
         }
         for task, cache in self.eval_caches('validation').items()
@@ -217,12 +222,8 @@ class Setup:
       found = content.load(self.directory / content.FILE)
       if found.protocol == protocol:
         return found
-    caches = [self.caches.get('train')]
-    if caches == [None]:
-      caches = [
-          *self.eval_caches('validation').values(),
-          *self.eval_caches('test').values(),
-      ]
+    train = self.caches.get('train')
+    caches = self._evaluation_caches() if train is None else [train]
     return content.most_common(
         itertools.chain.from_iterable(map(baselines.first_records, caches)),
         protocol=protocol,
@@ -279,22 +280,18 @@ def describe_cut(setup):
     if isinstance(cache := found.get(setup.task), mixture.Mixture):
       found = cache.tasks
     for task, cache in found.items():
-      parts = list(_parts_cut(cache, setup.config.data))
-      if parts:
-        yield f'{task}, {split}: {"; ".join(parts)}'
+      if parts := '; '.join(_parts_cut(cache, setup.config.data)):
+        yield f'{task}, {split}: {parts}'
 
 
 def _parts_cut(cache, data):
-  """Yields 'data.max_input_length=512 cuts 3 of 9 inputs: ...'.
-
-  Yields nothing for a cache that is filled while the run trains.
-  """
+  """Yields 'data.max_input_length=512 cuts 3 of 9 inputs, ...'."""
+  # A cache that is filled while the run trains has neither.
   stats, lengths = getattr(cache, 'stats', {}), getattr(cache, 'lengths', ())
   for i, (side, key) in enumerate(_SIDES):
     if not len(lengths) or (side == 'inputs' and data.pages):
       continue
-    most, count = data[key], stats.get(f'{side}_cut')
-    share = ''
+    most, count, share = data[key], stats.get(f'{side}_cut'), ''
     if count is None:  # a cache of an older version, or a part of a cache
       count = int((lengths[:, i] >= most).sum())
     else:

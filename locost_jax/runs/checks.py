@@ -121,9 +121,7 @@ def check_evaluation_keys(setup):
 def check_forced_tokens(config, vocabulary):
   """Raises an InputError for forced tokens outside the vocabulary.
 
-  Args:
-    vocabulary: the vocabulary; None: one of config.data.vocabulary_size tokens
-      is to be trained.
+  None stands for a vocabulary to be trained, of config.data.vocabulary_size.
   """
   size = vocabulary.size if vocabulary else config.data.vocabulary_size
   try:
@@ -199,20 +197,18 @@ def choose_vocabulary(setups, workdir):
   Raises:
     InputError: two of these vocabularies differ, or train.init_from has none.
   """
-  names = sorted({setup.config.data.vocabulary for setup in setups})
-  if len(names) > 1:
+  name, *more = sorted({setup.config.data.vocabulary for setup in setups})
+  if more:
     raise InputError(
         'config.data.vocabulary must be the same in all phases, '
-        f'not {" and ".join(names)}'
+        f'not {" and ".join([name, *more])}'
     )
-  found = {}
+  found, load = {}, vocabulary_lib.load_vocabulary
   begun = phases_lib.read_config(workdir) is not None
   if begun:
-    found[str(workdir)] = vocabulary_lib.load_vocabulary(workdir / 'vocabulary')
-  if names[0] != 'train':
-    found[f'config.data.vocabulary={names[0]}'] = (
-        vocabulary_lib.load_vocabulary(names[0])
-    )
+    found[str(workdir)] = load(workdir / 'vocabulary')
+  if name != 'train':
+    found[f'config.data.vocabulary={name}'] = load(name)
   settings = setups[0].config.train
   init_from = settings.init_from
   # train.init_map may exclude the embedding.
@@ -228,16 +224,10 @@ def choose_vocabulary(setups, workdir):
           'unknown; put its tokenizer files there, or give another '
           f'config.data.vocabulary and {_WITHOUT_ROWS}'
       )
-  return _check_equal(found, '' if begun else f', or {_WITHOUT_ROWS}')
-
-
-def _check_equal(found, alternative):
-  """Returns the vocabulary of {where: vocabulary}; all must be equal."""
-  if not found:
-    return None
-  (first, vocabulary), *others = found.items()
+  (first, vocabulary), *others = found.items() or [('', None)]
   for where, other in others:
     if other.fingerprint != vocabulary.fingerprint:
+      alternative = '' if begun else f', or {_WITHOUT_ROWS}'
       raise InputError(
           f'{where} has another vocabulary ({other.size} tokens) than {first} '
           f'({vocabulary.size} tokens): expected the same{alternative}'

@@ -188,15 +188,14 @@ def _measure_task(records, setups, initial):
     (a Table, the rows of predictions of the last checkpoint).
   """
   setup, settings = records.setup, records.setup.config.eval
-  total = len(records.cache)
-  documents = min(settings.examples or total, total)
+  documents = setup.documents(records.cache)
   table = final_table.Table(
       records.task,
       records.name,
       documents,
       [],
       predictions.selection_of(setup.config.model),
-      total,
+      len(records.cache),
       metric_table.signatures(settings.metrics, documents, settings.protocol),
       metric_table.columns(settings.metrics),
   )
@@ -227,14 +226,14 @@ def _measure_checkpoint(records, phase, found, params):
   setup, config = records.setup, phases_lib.to_dict(records.setup.config)
   if not metric_table.of_summaries(setup.config.eval.metrics):
     return records.measure(params)
-  limit, host = setup.config.eval.examples, jax.process_index()
-  name = f'{records.task}-{records.name}-{phase}-{found["step"]}.{host}.jsonl'
+  host, split = jax.process_index(), records.name
+  name = f'{records.task}-{split}-{phase}-{found["step"]}.{host}.jsonl'
   depends_on = dict(
       checkpoint=found,
-      split=records.name,
+      split=split,
       records={
-          task: [cache.path.name, min(limit or len(cache), len(cache))]
-          for task, cache in setup.eval_caches(records.name).items()
+          task: [cache.path.name, setup.documents(cache)]
+          for task, cache in setup.eval_caches(split).items()
       },
       **{
           section: config[section]

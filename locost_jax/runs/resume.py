@@ -43,7 +43,15 @@ def check_unchanged(setups, workdir):
   Args:
     setups: assemble.Setups of all phases; the configs' schedules are resolved.
   """
-  _check_phases(setups, workdir)
+  before = phases_lib.read_config(workdir)
+  if before is not None:
+    names = [name for name, _ in before.get('phases') or ()]
+    wanted = [setup.name for setup in setups if setup.name]
+    if names != wanted:
+      raise InputError(
+          f'{workdir} was started with the phases {names}, not {wanted}: use '
+          'another --workdir'
+      )
   for i, setup in enumerate(setups):
     stored = phases_lib.read_config(setup.directory)
     setup.shares = resolve_schedule(setup.config, stored)
@@ -61,10 +69,15 @@ def check_unchanged(setups, workdir):
     if i or now == hub.PREFIX + str(before):
       differences.pop('train.init_from', None)
     if differences:
-      shown = [
-          f'config.{key} was {_show(old)}, now {_show(new)}'
-          for key, (old, new) in sorted(differences.items())
-      ]
+      shown = []
+      for key, values in sorted(differences.items()):
+        old, new = (
+            files.show_value(
+                int(x) if isinstance(x, float) and x.is_integer() else x
+            )
+            for x in values
+        )
+        shown.append(f'config.{key} was {old}, now {new}')
       raise InputError(
           f'{setup.directory} was started with another config: '
           f'{"; ".join(shown)}. Use another --workdir, or the same values'
@@ -77,20 +90,6 @@ def check_unchanged(setups, workdir):
             f'{setup.directory} was started from it: keep config.train.steps of '
             f'{before.name}, or use another --workdir'
         )
-
-
-def _check_phases(setups, workdir):
-  """Raises unless WORKDIR is new or has the same phases."""
-  stored = phases_lib.read_config(workdir)
-  if stored is None:
-    return
-  names = [name for name, _ in stored.get('phases') or ()]
-  wanted = [setup.name for setup in setups if setup.name]
-  if names != wanted:
-    raise InputError(
-        f'{workdir} was started with the phases {names}, not {wanted}: use '
-        'another --workdir'
-    )
 
 
 def resolve_schedule(config, stored=None):
@@ -106,19 +105,17 @@ def resolve_schedule(config, stored=None):
   Returns:
     {'optim.warmup_steps': 0.05, ...}, the shares in the config.
   """
-  shares, steps = {}, config.train.steps
-  known = {} if stored is None else stored.get(phases_lib.SHARES, {})
-  if stored is not None and 'optim' in stored:
+  shares, steps, stored = {}, config.train.steps, stored or {}
+  if 'optim' in stored:
     steps = stored['train']['steps']
   for key in optim.STEP_KEYS:
     name, value = f'optim.{key}', config.optim[key]
-    if not optim.is_share(value):
-      continue
-    shares[name] = value
-    if known.get(name) == value:
-      config.optim[key] = stored['optim'][key]
-    else:
-      config.optim[key] = optim.to_steps(value, steps)
+    if optim.is_share(value):
+      shares[name] = value
+      is_known = stored.get(phases_lib.SHARES, {}).get(name) == value
+      config.optim[key] = (
+          stored['optim'][key] if is_known else optim.to_steps(value, steps)
+      )
   return shares
 
 
@@ -212,12 +209,6 @@ def _fill(config, defaults):
     else:
       filled.setdefault(key, value)
   return filled
-
-
-def _show(value):
-  if isinstance(value, float) and value.is_integer():
-    value = int(value)
-  return files.show_value(value)
 
 
 def read_settings(workdir):

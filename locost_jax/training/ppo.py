@@ -106,12 +106,7 @@ def advantages(
 def above_mean(rewards, tokens):
   """Advantages without a critic: rewards minus the mean of their chunk.
 
-  Args:
-    rewards: [B, C, J].
-    tokens: bool [B, C, J].
-
-  Returns:
-    [B, C, J]; 0 for padding.
+  Rewards [B, C, J], tokens bool [B, C, J] -> [B, C, J]; 0 for padding.
   """
   return jnp.where(tokens, rewards - mean(rewards, tokens)[..., None], 0)
 
@@ -158,14 +153,7 @@ def losses(new, old, tokens, clip=0.2, entropy=0.1):
 def normalised(x, mask):
   """Normalises x along the last axis: (x - mean) / unbiased standard deviation.
 
-  A single number stays as it is.
-
-  Args:
-    x: [..., n].
-    mask: bool [..., n], true for the numbers that count.
-
-  Returns:
-    [..., n]; 0 where the mask is false.
+  A single number stays as it is; x is 0 where the mask is false.
   """
   count = mask.sum(-1, keepdims=True)
   off = jnp.where(mask, x - mean(x, mask)[..., None], 0)

@@ -63,15 +63,7 @@ def init_state(rng, model, optimizer, groups=(), adapters=None):
   )
 
 
-def train_step(
-    state,
-    batch,
-    *,
-    model,
-    optimizer,
-    schedule,
-    config,
-):
+def train_step(state, batch, *, model, optimizer, schedule, config):
   """One update of the parameters. Pure; `train.make_programs` compiles it.
 
   Gradients are computed only for the trained part of `optim.split`; frozen
@@ -171,11 +163,7 @@ def split_batch(batch, pieces):
 
 
 def guarded_update(state, trained, gradients, is_finite, optimizer):
-  """Updates the parameters, or changes nothing if is_finite is False.
-
-  Args:
-    is_finite: scalar bool, whether loss and gradient norm are finite.
-  """
+  """Updates the parameters, or changes nothing unless `is_finite`, a scalar."""
   updates, opt_state = optimizer.update(
       gradients, state.opt_state, trained, step=state.step
   )
@@ -219,8 +207,6 @@ def _batch_metrics(batch, model):
 
 def eval_step(params, batch, *, model):
   """Sums loss and hits over the target tokens of a batch.
-
-  Pure; the caller compiles it.
 
   Args:
     batch: as in `train_step`; padding rows have zero weights. Weights

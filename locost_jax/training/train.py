@@ -19,7 +19,6 @@ step:
 
 import collections
 import contextlib
-import dataclasses
 import functools
 import math
 from pathlib import Path
@@ -85,11 +84,12 @@ def train(run, options=telemetry_lib.Options()):
             )
         )
     )
-    position = first_position(config, programs, checkpointer, given, watch)
+    state, done = first_state(config, programs, checkpointer, given, watch)
+    kept = checkpointer.loop(done) if done else {}
     start = telemetry_lib.Start(
-        position.done,
-        is_evaluated=not position.is_due,
-        logged=position.done - len(position.window),
+        done,
+        is_evaluated=kept.get('measured', True),
+        logged=done - len(kept.get('window', ())),
         devices=run.mesh.size,
     )
     telemetry = stack.enter_context(
@@ -105,35 +105,26 @@ def train(run, options=telemetry_lib.Options()):
     if report:
       telemetry.note(report)
     services = Services(checkpointer, telemetry, signals, watch)
-    Loop(run, programs._replace(step=step), services, position).run()
+    Loop(run, programs._replace(step=step), services, state, kept).run()
 
 
-def first_position(config, programs, checkpointer, given, watch):
-  """Returns the Position of the run's latest state, or of a new one.
+def first_state(config, programs, checkpointer, given, watch):
+  """Returns the run's latest state or a new one, and its number of steps.
 
   Args:
     given: {path: array} from `warm_start.load`; emptied.
   """
   rng = jax.random.key(config.train.seed)
-  start = checkpointer.set_damaged_aside()
-  if start is None:
+  done = checkpointer.set_damaged_aside()
+  if done is None:
     with compiling.describe(compiling.INITIAL):
       state = jax.jit(programs.init, out_shardings=programs.shardings)(rng)
-    params = warm_start.put(state.params, given)
-    return Position(state._replace(params=params), 0, skipped=0)
+    return state._replace(params=warm_start.put(state.params, given)), 0
   abstract = sharding.abstract_arrays(
       jax.eval_shape(programs.init, rng), programs.shardings
   )
-  with watch.waiting_for(f'the checkpoint of step {start}'):
-    state = checkpointer.restore(start, abstract)
-  kept = checkpointer.loop(start)  # see `Loop._save`
-  return Position(
-      state,
-      start,
-      skipped=int(state.nonfinite),
-      is_due=not kept.get('measured', True),
-      window=list(kept.get('window', ())),
-  )
+  with watch.waiting_for(f'the checkpoint of step {done}'):
+    return checkpointer.restore(done, abstract), done
 
 
 class Programs(NamedTuple):
@@ -178,40 +169,37 @@ class Services(NamedTuple):
   watch: Any  # watchdog.Watchdog
 
 
-@dataclasses.dataclass
-class Position:
-  """The progress of a run."""
-
-  state: Any  # the TrainState; the next step reuses its memory
-  done: int  # steps
-  skipped: int  # non-finite steps
-  is_due: bool = False  # whether the evaluation at `done` is still due
-  # Numbers of the steps since the last metrics line.
-  window: list = dataclasses.field(default_factory=list)
-  measured: Any = None  # metrics of the evaluation at `done`, if evaluated
-  # (step, metrics, signal request) of steps whose numbers are still on the
-  # devices.
-  running: Any = dataclasses.field(default_factory=collections.deque)
-
-
 class Loop:
   """One process's loop over the steps of a run."""
 
-  def __init__(self, run, programs, services, position):
-    """Takes no step yet; `run` as in `train`, its mesh the context's."""
-    self._run, self._settings = run, run.config.train
-    self._programs, self._at = programs, position
+  def __init__(self, run, programs, services, state, kept):
+    """Takes no step yet; `run` as in `train`, its mesh the context's.
+
+    Args:
+      state: the TrainState to continue from; its memory is reused.
+      kept: the dict that `_save` stored with it; {}: nothing.
+    """
+    self._run, self._settings, self._programs = run, run.config.train, programs
     self._checkpointer, self._telemetry, self._signals, self._watch = services
+    self._state, self._done = state, int(state.step)
+    self._skipped = int(state.nonfinite)
+    # Whether the evaluation of the last step is still due; its metrics.
+    self._is_due, self._measured = not kept.get('measured', True), None
+    # Numbers of the steps since the last metrics line.
+    self._window = list(kept.get('window', ()))
+    # (step, metrics, signal request) of steps whose numbers are still on the
+    # devices.
+    self._running = collections.deque()
 
   def run(self):
     """Trains up to train.steps or until train.patience ends; saves the last state."""
-    start = self._at.done
+    start = self._done
     try:
-      if self._at.is_due:
+      if self._is_due:
         self._measure()
       if not self._is_out_of_patience():
         self._take_steps(start)
-      if self._at.done > start:
+      if self._done > start:
         self._save_last()
       self._signals.stop_here(self._run.mesh)
     except preemption.Interrupted:
@@ -252,27 +240,27 @@ class Loop:
     """Starts a step on the devices; its numbers are collected later."""
     read = batch['encoder_input_tokens'].shape
     written = batch['decoder_target_tokens'].shape
-    compiling = contextlib.nullcontext()
+    compiles = contextlib.nullcontext()
     if (read, written) not in shapes:
       shapes.add((read, written))
       rows, *lengths = read
-      compiling = self._telemetry.compiling(
+      compiles = self._telemetry.compiling(
           f'{rows} x {math.prod(lengths):,} -> {written[1]:,} tokens',
           self._last_metrics(),
       )
     batch = sharding.global_batch(
         batch, self._run.mesh, self._run.model.config.pad_id
     )
-    with compiling:
-      self._at.state, metrics = self._programs.step(self._at.state, batch)
-    self._at.running.append(
+    with compiles:
+      self._state, metrics = self._programs.step(self._state, batch)
+    self._running.append(
         (step, metrics, self._signals.start_sum(self._run.mesh))
     )
-    self._at.done, self._at.measured = step, None
+    self._done, self._measured = step, None
 
   def _last_metrics(self):
     """Returns the last step's numbers on the devices; None: all are fetched."""
-    return self._at.running[-1][1] if self._at.running else None
+    return self._running[-1][1] if self._running else None
 
   def _is_eval(self, step):
     return step == self._settings.steps or (
@@ -284,13 +272,13 @@ class Loop:
     settings = self._settings
     if (
         not settings.patience
-        or self._at.done == settings.steps
+        or self._done == settings.steps
         or not self._checkpointer.is_finished(settings)
     ):
       return False
     best = self._checkpointer.best_step()
     self._telemetry.note(
-        f'step {self._at.done}: stopped, {settings.patience} evaluations did '
+        f'step {self._done}: stopped, {settings.patience} evaluations did '
         f'not reach that of step {best} (train.patience)'
     )
     return True
@@ -298,12 +286,12 @@ class Loop:
   def _collect_metrics(self, pending):
     """Fetches and logs the numbers of all but the last `pending` steps."""
     others = ' or other hosts' if jax.process_count() > 1 else ''
-    while len(self._at.running) > pending:
-      step, metrics, asked = self._at.running.popleft()
+    while len(self._running) > pending:
+      step, metrics, asked = self._running.popleft()
       with self._watch.waiting_for(f'the devices{others}'):
         metrics = jax.device_get(metrics)
       self._count_skipped(step, metrics)
-      self._at.window.append({key: metrics[key].item() for key in metrics})
+      self._window.append({key: metrics[key].item() for key in metrics})
       self._telemetry.progress(step, metrics)
       if self._is_eval(step) or _is_due(step, self._settings.log_every):
         self._log_line(step)
@@ -312,24 +300,22 @@ class Loop:
   def _count_skipped(self, step, metrics):
     """Counts a non-finite step; ends the run after too many."""
     culprit = int(metrics.pop('culprit'))
-    self._at.skipped += int(metrics['nonfinite'])
+    self._skipped += int(metrics['nonfinite'])
     limit = self._settings.max_nonfinite_steps
-    if self._at.skipped > limit:
+    if self._skipped > limit:
       raise InputError(
           f'step {step}: '
-          + _not_finite(metrics, culprit, self._at.state.params)
+          + _not_finite(metrics, culprit, self._state.params)
           + f' (train.max_nonfinite_steps={limit}); {self._describe_kept()}'
       )
 
   def _log_line(self, step):
     """Logs the means over the steps since the previous line."""
-    window = self._at.window
-    row = telemetry_lib.mean_of_finite(window)
-    row |= self._telemetry.machine_metrics(
-        sum(int(numbers['tokens']) for numbers in window)
-    )
+    row = telemetry_lib.mean_of_finite(self._window)
+    tokens = sum(int(numbers['tokens']) for numbers in self._window)
+    row |= self._telemetry.machine_metrics(tokens)
     self._telemetry.log(step, {f'train/{key}': row[key] for key in row})
-    window.clear()
+    self._window.clear()
 
   def _measure(self):
     """Evaluates the current state and adds the metrics to its checkpoint."""
@@ -338,20 +324,16 @@ class Loop:
         self._watch.waiting_for('the evaluation'),
         self._signals.interrupting(),
     ):
-      params = self._programs.merge(self._at.state.params)
-      measured = dict(self._run.evaluate(params, self._at.done))
-    self._telemetry.log(
-        self._at.done, measured | self._telemetry.total_tokens()
-    )
-    self._telemetry.note(_summary(self._at.done, measured))
-    self._at.measured = measured
-    if not self._is_saved(
-        _AGAIN if self._at.done < self._settings.steps else ''
-    ):
+      params = self._programs.merge(self._state.params)
+      measured = dict(self._run.evaluate(params, self._done))
+    self._telemetry.log(self._done, measured | self._telemetry.total_tokens())
+    self._telemetry.note(_summary(self._done, measured))
+    self._measured = measured
+    if not self._is_saved(_AGAIN if self._done < self._settings.steps else ''):
       return
     with self._using_disk():
       self._telemetry.sync()
-      problem = self._checkpointer.measure(self._at.done, measured)
+      problem = self._checkpointer.measure(self._done, measured)
     self._note(problem, '')
 
   @contextlib.contextmanager
@@ -365,19 +347,20 @@ class Loop:
 
   def _save(self, otherwise=_AGAIN):
     """Starts saving; logs whether this or the previous save had no room."""
-    at = self._at
-    is_measured = at.measured is not None or not self._is_eval(at.done)
-    loop = {'window': list(at.window), 'measured': is_measured}
+    is_measured = self._measured is not None or not self._is_eval(self._done)
+    loop = {'window': list(self._window), 'measured': is_measured}
     with self._using_disk():
       self._telemetry.sync()
-      problem = self._checkpointer.save(at.done, at.state, at.measured, loop)
+      problem = self._checkpointer.save(
+          self._done, self._state, self._measured, loop
+      )
     self._note(problem, otherwise)
 
   def _is_saved(self, otherwise=''):
     """Waits for the last save; returns whether the current state is on disk."""
     with self._using_disk():
       problem = self._checkpointer.wait()
-      saved = self._checkpointer.latest_step() == self._at.done
+      saved = self._checkpointer.latest_step() == self._done
     self._note(problem, otherwise)
     return saved
 
@@ -393,7 +376,7 @@ class Loop:
         return
       if attempt < ATTEMPTS:
         self._telemetry.note(
-            f'saving step {self._at.done} again in {PAUSE:g} seconds, '
+            f'saving step {self._done} again in {PAUSE:g} seconds, '
             f'{ATTEMPTS - attempt} retries left: please make room'
         )
         for _ in range(10):
@@ -401,19 +384,19 @@ class Loop:
             time.sleep(PAUSE / 10)
         self._save('it is the last')
     raise InputError(
-        f'step {self._at.done}, the last, could not be saved; '
+        f'step {self._done}, the last, could not be saved; '
         f'{self._describe_kept()}: make room and run the same command again'
     )
 
   def _stop(self, start):
     """Saves the state after a signal; returns the exception to raise."""
     received = self._signals.received
-    if self._at.done > start and not self._is_saved():
+    if self._done > start and not self._is_saved():
       self._save('there is no time to try again')
-    message = f'{received.name}: stopped after step {self._at.done}, '
-    if not self._at.done:
+    message = f'{received.name}: stopped after step {self._done}, '
+    if not self._done:
       message = f'{received.name}: stopped before the first step'
-    elif self._at.done == start or self._is_saved():
+    elif self._done == start or self._is_saved():
       message += 'which is saved; the same command continues'
     else:
       message += f'which could not be saved; {self._describe_kept()}'
