@@ -56,9 +56,8 @@ def select_sentences(document, reference, most=None):
   of the chosen sentences is added, until none increases it. Bigrams do not
   cross sentences.
 
-  Args:
-    document: list of sentences, lists of words.
-    most: most sentences to choose; None: no limit.
+  A document is a list of sentences, lists of words. `most` is the most
+  sentences to choose; None: no limit.
   """
   counted = [_count_ngrams(document, [reference], n) for n in (1, 2)]
   chosen, best = [], 0.0
@@ -85,12 +84,10 @@ def select_sentences(document, reference, most=None):
 
 
 def _count_ngrams(document, reference, n):
-  """Counts the n-grams of a reference, and their occurrences in sentences.
+  """Returns the counts of a reference's n-grams in sentences.
 
-  Returns:
-    (there, wanted, sizes, expected): int [S, G], the count of each reference
-    n-gram in each sentence; int [G], its count in the reference; int [S], all
-    n-grams of each sentence; and the number of n-grams of the reference.
+  (there, wanted, sizes, expected): int [S, G], of each n-gram in each sentence;
+  int [G], in the reference; int [S], all n-grams of a sentence; of the reference.
   """
   (expected,), found = _ngrams(reference, n), _ngrams(document, n)
   columns = {gram: g for g, gram in enumerate(expected)}
@@ -132,12 +129,8 @@ def best_constant(
 
   500 references and 10,000 short training summaries take a few seconds.
 
-  Args:
-    most_exact: most candidates that are scored exactly; 1: the highest bound.
-    show: function (pairs done, pairs) that shows progress, or None.
-
-  Returns:
-    One of `train_references`; the first of equal ones.
+  Of equal summaries it returns the first. `show` is a function (pairs done,
+  pairs) that shows progress, or None.
   """
   candidates = list(dict.fromkeys(train_references))
   references = list(validation_references)
@@ -177,13 +170,8 @@ def _mean_rouge_n(candidates, references, n):
 
   F1 = 2 overlap / (n-grams of one + n-grams of the other), where overlap counts
   an n-gram min(a, b) times. With a feature for each first, second, ...
-  occurrence of an n-gram, min(a, b) is the number of shared features.
-
-  Args:
-    n: 1 or more.
-
-  Returns:
-    float64 [candidates], in percent.
+  occurrence of an n-gram, min(a, b) is the number of shared features. Returns
+  float64 [candidates], in percent.
   """
   features = {}
   rows, columns = [], []
@@ -214,16 +202,11 @@ def _occurrences(words, n):
 
 
 def unigram_loss(train_targets, validation_targets, vocabulary_size):
-  """Loss of the validation targets under the training token frequencies.
+  """Returns the loss of targets under p(w), in nats per validation token.
 
-  p(w) = (count of w + 1) / (tokens + vocabulary size).
-
-  Args:
-    train_targets, validation_targets: iterables of integer arrays: ids without
-      padding, with the end mark if the model's loss counts it.
-
-  Returns:
-    Nats per validation token.
+  p(w) = (count of w in the training targets + 1) / (tokens + vocabulary size).
+  Targets are iterables of integer arrays: ids without padding, with the end
+  mark if the model's loss counts it.
   """
   counts = np.ones(vocabulary_size)
   for ids in train_targets:
@@ -327,9 +310,7 @@ def measure(
 def _rows(batches, vocabulary, sentences, protocol, common):
   """Yields a dict per document: lead, oracle, reference, targets, contents.
 
-  Args:
-    sentences: number of sentences of the lead.
-    protocol: a `protocols.Protocol`, for the oracle; false: no oracle.
+  protocol is a `protocols.Protocol`, for the oracle; false: no oracle.
   """
   for batch, info in batches:
     lengths = batch['decoder_loss_weights'].astype(bool).sum(axis=1)

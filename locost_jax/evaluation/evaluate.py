@@ -8,7 +8,6 @@ to compare with.
 import contextlib
 import dataclasses
 import functools
-from typing import Any, NamedTuple
 
 import jax
 from jax.experimental import multihost_utils
@@ -37,33 +36,15 @@ def check(config):
   decode_settings.of_run(config)
 
 
-class Evaluated(NamedTuple):
-  """A model without its parameters, and how it is evaluated.
-
-  Attributes:
-    config: the whole config; uses eval.metrics, eval.protocol and decode.
-    common: the `content.Common` of the training targets; None: recall and
-      content_loss are not measured.
-  """
-
-  model: Any
-  vocabulary: Any
-  config: Any
-  mesh: Any
-  common: Any = None
-
-  @property
-  def writes_sentinels(self):
-    """Whether the targets have sentinels: with span corruption."""
-    return self.config.get('span_corruption') is not None
-
-
 def measure(what, params, batches, metrics=None, generated=None):
   """Measures a model on a split.
 
   Args:
-    what: an Evaluated.
-    params: its parameters, on the mesh.
+    what: an `assemble.Setup`, or an object with its model, vocabulary, mesh,
+      config (of which eval.metrics, eval.protocol and decode are used) and
+      common: the `content.Common` of the training targets, or None: recall and
+      content_loss are not measured.
+    params: the model's parameters, on the mesh.
     batches: iterator of (batch, info), this host's rows; info has the lists id
       and reference of the real rows, which precede the padding rows. A
       reference is a str, or a list of str that are all correct.
@@ -77,19 +58,21 @@ def measure(what, params, batches, metrics=None, generated=None):
     hosts; no rows if no metric needs summaries. tokens_kept is the number of
     input tokens that the model read.
   """
-  model, vocabulary, config, mesh, common = what
-  names = config.eval.metrics if metrics is None else metrics
+  settings, mesh = what.config.eval, what.mesh
+  names = settings.metrics if metrics is None else metrics
   of_model = metric_table.select(names, metric_lib.MODEL)
-  of_text = metric_table.of_summaries(names, config.eval.protocol)
+  of_text = metric_table.of_summaries(names, settings.protocol)
   parts, rows = [], []
   with jax.set_mesh(mesh):
-    for i, (batch, info) in enumerate(content.with_weights(batches, common)):
+    for i, (batch, info) in enumerate(
+        content.with_weights(batches, what.common)
+    ):
       watchdog.heartbeat()
       shape = compiling.shape_of(batch['encoder_input_tokens'])
       if of_model:
-        placed = sharding.global_batch(batch, mesh, vocabulary.pad_id)
+        placed = sharding.global_batch(batch, mesh, what.vocabulary.pad_id)
         with compiling.describe(shape):
-          parts += [entry.sums(model, params, placed) for entry in of_model]
+          parts += [x.sums(what.model, params, placed) for x in of_model]
       if of_text:
         real = len(info['id'])
         write = functools.partial(_generate, what, params, batch, real)
@@ -143,6 +126,10 @@ def showing_progress():
     progress.wipe()
 
 
+def _writes_sentinels(config):
+  return config.get('span_corruption') is not None
+
+
 def _rows(batch, info, tokens, what):
   """Returns a row for each document, see `measure`, with its contents."""
   vocabulary, rows = what.vocabulary, []
@@ -150,7 +137,7 @@ def _rows(batch, info, tokens, what):
     read = batch['encoder_input_tokens'][i]
     row = dict(
         id=name,
-        prediction=vocabulary.decode(tokens[i], what.writes_sentinels),
+        prediction=vocabulary.decode(tokens[i], _writes_sentinels(what.config)),
         reference=reference,
         tokens_kept=int((read != vocabulary.pad_id).sum()),
     )
@@ -171,7 +158,7 @@ def _generate(what, params, batch, real):
   settings = decode_settings.with_ids(
       decode_settings.of_run(config), what.vocabulary
   )
-  if what.writes_sentinels:
+  if _writes_sentinels(what.config):
     settings = dataclasses.replace(settings, banned_ids=())
   rows = {'encoder_input_tokens': inputs}
   if decode_settings.method_of(settings) == 'sample':

@@ -22,12 +22,7 @@ class GeneratedBatches:
   """The batches generated so far with one model on one split."""
 
   def __init__(self, path, key):
-    """Reads the batches stored with this key, up to a damaged line.
-
-    Args:
-      path: this host's file; its directory is created.
-      key: everything the tokens depend on, a JSON object.
-    """
+    """Reads this host's file, up to a damaged line, if it has the same key."""
     self._path, self._journal, self._found = Path(path), None, []
     files.check_regular(path)
     try:

@@ -171,13 +171,9 @@ def selection_of(model_config):
 def metadata(config, documents, checkpoint=None):
   """Returns the fields that all rows of a predictions file share.
 
-  Args:
-    documents: number of rows.
-    checkpoint: {step, sha256} of the model; None: it is not on disk yet.
-
-  Returns:
-    dict of signature (of ROUGE, if measured), settings (of decoding, as
-    `summarize` writes them, and of reading) and checkpoint.
+  They are signature (of ROUGE, if measured), settings (of decoding, as
+  `summarize` writes them, and of reading) and, if it is on disk, checkpoint:
+  {step, sha256} of the model.
   """
   settings = decode_settings.of_run(config)
   found = dict(

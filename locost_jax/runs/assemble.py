@@ -37,20 +37,13 @@ class Setup:
   """One phase of a run, with its mesh, model, vocabulary and records.
 
   Attributes:
-    phase: a phases.Phase.
-    config, name, directory: the phase's.
-    mesh: the mesh of config.mesh.
     vocabulary: text <-> ids; None until `use_vocabulary`.
     caches: {split: the result of `cache.open_cache`}; {} until `open_caches`.
     shares: the result of `resume.resolve_schedule`.
   """
 
   def __init__(self, phase, devices=None):
-    """Makes the mesh.
-
-    Args:
-      devices: from `dry_run.topology_devices`; None: those of this process.
-    """
+    """Makes the mesh of a phases.Phase; devices None: those of this process."""
     self.phase = phase
     self.name, self.directory, self.config = phase
     self.mesh = sharding.make_mesh(self.config.mesh, devices)
@@ -115,12 +108,9 @@ class Setup:
     return [cache for found in both for cache in found.values()]
 
   def choose_metric(self):
-    """Sets config.checkpoint.metric if it is 'auto'.
+    """Sets config.checkpoint.metric if it is 'auto'; a run keeps its metric.
 
-    A continued run keeps its metric.
-
-    Returns:
-      (the metric, the number of validation documents in an evaluation).
+    Returns (the metric, the number of validation documents in an evaluation).
     """
     settings = self.config.checkpoint
     documents = sum(
@@ -175,16 +165,10 @@ class Setup:
     }
 
   def evaluate(self, params, step):
-    """Evaluates on the validation split and keeps the predictions.
-
-    Returns:
-      {'eval/TASK/NAME': number}.
-    """
+    """Evaluates on validation, keeps predictions: {'eval/TASK/NAME': number}."""
     metrics = {}
     for task, cache in self.eval_caches('validation').items():
-      measured, rows = evaluate.measure(
-          self.evaluated, params, self.eval_batches(cache)
-      )
+      measured, rows = evaluate.measure(self, params, self.eval_batches(cache))
       self.write_predictions(task, 'validation', step, rows)
       metrics |= {f'eval/{task}/{name}': x for name, x in measured.items()}
     return metrics
@@ -192,8 +176,7 @@ class Setup:
   def write_predictions(self, task, split, step, rows, checkpoint=None):
     """Writes rows of `evaluate.measure`, if there are any, on the first host.
 
-    Args:
-      checkpoint: {step, sha256} of the model; None: it is not on disk yet.
+    checkpoint is {step, sha256} of the model, or None: it is not on disk yet.
     """
     if rows and collective.is_first_host():
       predictions.try_write(
@@ -201,13 +184,6 @@ class Setup:
           rows,
           predictions.metadata(self.config, len(rows), checkpoint),
       )
-
-  @property
-  def evaluated(self):
-    """The model that evaluations measure, an `evaluate.Evaluated`."""
-    return evaluate.Evaluated(
-        self.model, self.vocabulary, self.config, self.mesh, self.common
-    )
 
   @functools.cached_property
   def common(self):

@@ -118,7 +118,7 @@ class _Split(NamedTuple):
 
   def measure(self, params, generated=None):
     return evaluate.measure(
-        self.setup.evaluated, params, self.batches(), generated=generated
+        self.setup, params, self.batches(), generated=generated
     )
 
 
@@ -157,10 +157,7 @@ def table_by_length(table, rows, settings):
   """Returns a table of the scores of documents by the tokens that were read.
 
   The last number of tokens of a group is a power of two; no group is empty.
-
-  Args:
-    rows: predictions of the last checkpoint.
-    settings: config.eval.
+  settings is config.eval.
   """
   groups = {}
   for row in rows:
@@ -182,11 +179,7 @@ def table_by_length(table, rows, settings):
 
 
 def _measure_task(records, setups, initial):
-  """Measures the best checkpoints of some phases on one task.
-
-  Returns:
-    (a Table, the rows of predictions of the last checkpoint).
-  """
+  """Returns the Table of a task, and the predictions of the last checkpoint."""
   setup, settings = records.setup, records.setup.config.eval
   documents = setup.documents(records.cache)
   table = final_table.Table(
@@ -217,12 +210,7 @@ def _measure_task(records, setups, initial):
 
 
 def _measure_checkpoint(records, phase, found, params):
-  """Measures a checkpoint; continues an interrupted measurement.
-
-  Args:
-    phase: its name.
-    found: step and sha256 of the checkpoint.
-  """
+  """Measures a checkpoint of a phase; continues an interrupted measurement."""
   setup, config = records.setup, phases_lib.to_dict(records.setup.config)
   if not metric_table.of_summaries(setup.config.eval.metrics):
     return records.measure(params)
@@ -267,7 +255,7 @@ def _baseline_rows(records, params):
   others = baselines.exchange_inputs(
       content.with_weights(records.batches(), setup.common), setup.vocabulary
   )
-  exchanged, _ = evaluate.measure(setup.evaluated, params, others, ('loss',))
+  exchanged, _ = evaluate.measure(setup, params, others, ('loss',))
   yield final_table.Row("  another document's input", exchanged)
   cache = setup.caches.get('train')
   if cache is None:

@@ -108,8 +108,7 @@ def removing_on_input_error(workdir, missing):
   WORKDIR is kept if it has a token cache, which may have taken hours to make,
   and directories are kept if another run has written to them.
 
-  Args:
-    missing: WORKDIR and those of its parents that the lock had to make.
+  `missing` are WORKDIR and those of its parents that the lock had to make.
   """
   names = {path.name for path in workdir.glob('*')}
   is_new = missing and names <= {phases_lib.LOCK_FILE}

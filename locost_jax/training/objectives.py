@@ -141,11 +141,8 @@ OBJECTIVES = {'likelihood': likelihood, 'simcas': simcas}
 def sampling_seeds(batch, key, model):
   """Returns the selector's sampling seeds of a step.
 
-  A seed depends on the document's tokens and the step, not on the document's
-  position in the batch.
-
-  Returns:
-    uint32 [B].
+  A seed (uint32 [B]) depends on the document's tokens and the step, not on the
+  document's position in the batch.
   """
   inputs = batch['encoder_input_tokens']
   inputs = inputs.reshape(inputs.shape[0], -1, inputs.shape[-1])

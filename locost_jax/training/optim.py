@@ -86,12 +86,8 @@ def to_steps(value, steps):
 def make_schedule(config, steps):
   """Returns the learning rate as a function of the step.
 
-  Args:
-    config: config.optim, which `check` accepts.
-    steps: config.train.steps, where the cooldown ends.
-
-  Returns:
-    A function from a step (number or int array) to a float32 scalar.
+  config is config.optim, which `check` accepts; steps is config.train.steps,
+  where the cooldown ends. The function takes a number or an int array.
   """
   peak = float(config.learning_rate)
   settings = dict(config)
@@ -111,11 +107,7 @@ def make_schedule(config, steps):
 
 
 def check(config, steps):
-  """Raises an InputError for a value of config.optim that cannot be used.
-
-  Args:
-    steps: config.train.steps.
-  """
+  """Raises an InputError for values of config.optim; steps: of config.train."""
   schema.check_section('optim', config)
   check_choice('optim.name', config.name, ('adamw', 'adafactor'))
   if config.name == 'adamw' and not config.scale_by_parameter:
@@ -144,13 +136,8 @@ def make_optimizer(config, steps, params):
   The rate depends on the step and not on the optimiser's own count, so that it
   stays right when steps are skipped: `update` needs `step=`, an int scalar.
 
-  Args:
-    params: the parameters or their shapes; only paths are read.
-
-  Returns:
-    An optax.GradientTransformationExtraArgs for the trained part of `split`:
-    frozen parameters have no optimiser state and do not count in the clipped
-    norm.
+  It is for the trained part of `split`: frozen parameters have no optimiser
+  state and do not count in the clipped norm. Of `params` only paths are read.
 
   Raises:
     InputError: as in `check`, a group's regex matches no path, or every
@@ -190,9 +177,6 @@ def split(params, groups):
 
   Differentiate with respect to the first alone, so that no gradient of a frozen
   parameter is computed.
-
-  Args:
-    params: nested dict of parameters or shapes.
   """
   factors = group_factors(groups, params)
   trained, frozen = {}, {}

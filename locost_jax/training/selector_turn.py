@@ -330,13 +330,9 @@ def learn(trained, opt_state, collected, rng, *, judge, update, settings):
 
 
 def mean_losses(trained, some, judge, settings):
-  """Returns PPO's losses of a minibatch, averaged over its documents.
+  """Returns (the total, ppo.Losses) of a minibatch: means over documents.
 
-  Args:
-    some: an `Experience` of arrays [B, n, ...], state [B, D].
-
-  Returns:
-    (the total, ppo.Losses): scalars.
+  `some` is an `Experience` of arrays [B, n, ...], state [B, D].
   """
   log_probs, entropies, values = judge(
       trained, some.observations, some.state, some.actions

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import types
 
 import jax
 import numpy as np
@@ -58,7 +59,9 @@ def setup():
 def measure(setup, batches, *names, **more):
   """Calls `evaluate.measure` with a setup: returns (metrics, rows)."""
   config, model, params, mesh = setup
-  what = evaluate.Evaluated(model, VOCABULARY, config, mesh)
+  what = types.SimpleNamespace(
+      model=model, vocabulary=VOCABULARY, config=config, mesh=mesh, common=None
+  )
   return evaluate.measure(what, params, batches, names or None, **more)
 
 

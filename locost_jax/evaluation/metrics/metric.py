@@ -128,15 +128,13 @@ def means(parts):
 
 
 def score(metrics, predictions, references, contents=None, show=None):
-  """Returns the mean scores of texts: {key: float}.
+  """Returns the mean scores of n texts: {key: float}.
 
   Args:
     metrics: list of Metric that need TEXT or CONTENT.
-    predictions: list of n str.
-    references: list of n references: a str, or a list of str that are all
-      correct.
-    contents: list of n lists, the content words of each reference; None:
-      unknown; metrics that need CONTENT are left out.
+    references: n, each a str or a list of str that are all correct.
+    contents: n lists, the content words of each reference; None: unknown;
+      metrics that need CONTENT are left out.
     show: function (documents done, documents) that shows progress, or None.
   """
   given = [

@@ -33,29 +33,19 @@ RULES_1, RULES = 'locost_jax-1', 'locost_jax-2'
 
 
 class Protocol(NamedTuple):
-  """One way to compute ROUGE: the tokenizer of a `RougeScorer`.
+  """One way to compute ROUGE: the tokenizer of a `RougeScorer`."""
 
-  Attributes:
-    name: in --protocol.
-    what: one line about it.
-    tokenize: function text -> list of words.
-    mean_of: the kinds of ROUGE that `rouge_mean` averages.
-    tokens: name of the tokeniser, for the signature.
-    stem: name of the stemmer, for the signature.
-    pooled: whether the counts of several references are summed (Perl ROUGE,
-      formula A); else the best reference counts.
-    geometric: whether to add the geometric mean of the means.
-  """
-
-  name: str
-  what: str
-  tokenize: Callable
-  mean_of: tuple
-  tokens: str = 'rouge_score'
-  stem: str = 'no'
+  name: str  # in --protocol
+  what: str  # one line about it
+  tokenize: Callable  # text -> list of words
+  mean_of: tuple  # the kinds of ROUGE that `rouge_mean` averages
+  tokens: str = 'rouge_score'  # name of the tokeniser, for the signature
+  stem: str = 'no'  # name of the stemmer, for the signature
   split: str = RULES
+  # Whether the counts of several references are summed (Perl ROUGE, formula A);
+  # else the best reference counts.
   pooled: bool = False
-  geometric: bool = False
+  geometric: bool = False  # whether to add the geometric mean of the means
 
 
 PROTOCOLS = {
@@ -184,11 +174,8 @@ def score(protocol, prediction, references):
 def _pooled(found, sizes, key):
   """Returns the F1 of counts that are summed over references.
 
-  rouge_score returns no counts: hits = precision x words.
-
-  Args:
-    found: list of the scores by each reference.
-    sizes: number of words of the prediction, and of each reference.
+  rouge_score returns no counts: hits = precision x words. `sizes` has the words
+  of the prediction and of each reference.
   """
   from rouge_score import scoring
 
