@@ -10,7 +10,6 @@ import itertools
 
 from locost_jax import models
 from locost_jax.data import cache as cache_lib
-from locost_jax.data import mixture
 from locost_jax.data import pipeline
 from locost_jax.data import tasks
 from locost_jax.devices import collective
@@ -27,10 +26,6 @@ from locost_jax.models import parameters
 from locost_jax.workdir import phases as phases_lib
 
 _REFERENCES = 1000  # read to choose a protocol
-_SIDES = (
-    ('inputs', 'max_input_length'),
-    ('targets', 'max_target_length'),
-)
 
 
 class Setup:
@@ -244,35 +239,3 @@ def fill_vocab_size(config, vocabulary):
         f'config.model.vocab_size={config.model.vocab_size}: expected 0 or at '
         f'least {vocabulary.size}, the tokens of the vocabulary'
     )
-
-
-def describe_cut(setup):
-  """Yields a line for each split with documents cut at the maximum lengths.
-
-  The counts are stored in the token caches, so they cost nothing here.
-  """
-  for split in 'train', 'validation':
-    found = setup.eval_caches(split)
-    if isinstance(cache := found.get(setup.task), mixture.Mixture):
-      found = cache.tasks
-    for task, cache in found.items():
-      if parts := '; '.join(_parts_cut(cache, setup.config.data)):
-        yield f'{task}, {split}: {parts}'
-
-
-def _parts_cut(cache, data):
-  """Yields 'data.max_input_length=512 cuts 3 of 9 inputs, ...'."""
-  # A cache that is filled while the run trains has neither.
-  stats, lengths = getattr(cache, 'stats', {}), getattr(cache, 'lengths', ())
-  for i, (side, key) in enumerate(_SIDES):
-    if not len(lengths) or (side == 'inputs' and data.pages):
-      continue
-    most, count, share = data[key], stats.get(f'{side}_cut'), ''
-    if count is None:  # a cache of an older version, or a part of a cache
-      count = int((lengths[:, i] >= most).sum())
-    else:
-      lost = stats[f'{side}_lost']
-      whole = lost + stats[f'{side[:-1]}_tokens']
-      share = f', {lost / max(whole, 1):.1%} of their tokens'
-    if count:
-      yield f'data.{key}={most} cuts {count:,} of {len(lengths):,} {side}{share}'

@@ -42,7 +42,7 @@ def train_run(config, phases, workdir, options, when_read=lambda: None):
         f'workdir {workdir}'
     )
     for line in dict.fromkeys(
-        line for setup in setups for line in assemble.describe_cut(setup)
+        line for setup in setups for line in checks.describe_cut(setup)
     ):
       collective.log(line)
     for setup in setups:

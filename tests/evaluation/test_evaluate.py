@@ -320,47 +320,6 @@ def test_exchanged_inputs(batch_size):
       np.testing.assert_array_equal(own[0, :width], last[0, :width])
 
 
-@pytest.mark.products
-def test_exchanged_inputs_raise_the_loss_of_a_model_that_reads(setup):
-  """The model copies the first letter, so exchanged inputs raise its loss."""
-  config, model, params, mesh = setup
-
-  def pairs():
-    letters = np.arange(60, 76, dtype=np.int32)
-    inputs = np.repeat(letters[:, None], 4, axis=1)
-    targets = letters[:, None]
-    yield (
-        dict(
-            encoder_input_tokens=inputs,
-            decoder_target_tokens=targets,
-            decoder_input_tokens=np.zeros_like(targets),
-            decoder_loss_weights=np.ones(targets.shape, np.float32),
-        ),
-        dict(id=list(map(str, letters)), reference=[''] * 16),
-    )
-
-  ((batch, _),) = pairs()
-
-  @jax.jit
-  def step(params):
-    def loss(params):
-      sums = step_lib.eval_step(params, batch, model=model)
-      return sums['loss'] / sums['weight']
-
-    gradient = jax.grad(loss)(params)
-    norm = sum((g**2).sum() for g in jax.tree.leaves(gradient)) ** 0.5
-    return jax.tree.map(lambda p, g: p - 0.3 * g / (norm + 1), params, gradient)
-
-  for _ in range(150):
-    params = step(params)
-  others = baselines.exchange_inputs(pairs(), VOCABULARY)
-  straight, exchanged = (
-      measure((config, model, params, mesh), batches, 'loss')[0]['loss']
-      for batches in (pairs(), others)
-  )
-  assert straight < 2.0 < exchanged
-
-
 def paged_batch(documents, length):
   """Makes a batch of documents, each a list of pages; targets are TARGETS."""
   names = [f'{i}' for i in range(len(documents))]

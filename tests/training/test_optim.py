@@ -114,44 +114,6 @@ def test_adamw_equals_a_loop():
     np.testing.assert_allclose(result[path], x[path], rtol=2e-4, atol=1e-6)
 
 
-def _layers(params):
-  """Splits stacked parameters into one array per layer, as in T5."""
-  mixer = params['encoder']['layers']['mixer']
-  return [jax.tree.map(lambda x: x[i], mixer) for i in range(2)]
-
-
-def test_adafactor_of_stacked_layers_equals_separate_layers():
-  config = _config(name='adafactor', learning_rate=0.1)
-  params = _params()
-  stacked = _run(optim.make_optimizer(config, STEPS, params), params, 4, 1e3)
-  other = _params()
-  own = optax.adafactor(0.1)
-  take = _taker(own)
-  for i, layer in enumerate(_layers(other)):
-    state = jax.jit(own.init)(layer)
-    for step in range(4):
-      gradients = _layers(jax.tree.map(lambda x: 1e3 * x, _params(10 + step)))
-      layer, state, _ = take(layer, state, gradients[i])
-    ours = _flat(_layers(stacked)[i])
-    for path, leaf in _flat(layer).items():
-      np.testing.assert_allclose(ours[path], leaf, rtol=1e-4, atol=1e-6)
-
-
-def test_optax_adafactor_differs_on_stacked_layers():
-  """Negative control: optax treats a stacked array as one block."""
-  params = _params()
-  config = _config(name='adafactor', learning_rate=0.1)
-  ours = _run(optim.make_optimizer(config, STEPS, params), params, 4, 1e3)
-  own = optax.with_extra_args_support(optax.adafactor(0.1))
-  optaxs = _run(own, params, 4, 1e3)
-  kernel = 'encoder/layers/mixer/key/kernel'
-  embedding = 'token_embedding/embedding'
-  assert np.abs(_flat(ours)[kernel] - _flat(optaxs)[kernel]).max() > 1e-3
-  np.testing.assert_allclose(
-      _flat(ours)[embedding], _flat(optaxs)[embedding], rtol=1e-5
-  )
-
-
 def _square(old, g, decay):
   """Updates Adafactor's second moment of one matrix or vector.
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from configs import default
-import locost_jax
 from locost_jax import models
 from locost_jax.errors import InputError
 from locost_jax.models import parameters
@@ -116,20 +115,6 @@ def test_the_same_model_gives_all_parameters_with_the_same_path():
   assert {
       path.rsplit('/', 1)[0] for path in source.params if path not in back
   } == {'encoder/layers/mixer/gate'}
-
-
-def test_a_copy_head_that_the_source_lacks_stays_new():
-  target = shapes_of(copy=True)
-  source = Source(shapes_of(), 'locost', 'DIR')
-  chosen = warm_start.choose(source, target, 'locost', ())
-  fresh = {
-      f'copy_head/{name}'
-      for name in ('query/kernel', 'key/kernel', 'gate/kernel', 'gate/bias')
-  }
-  assert target.keys() - chosen.keys() == fresh
-  line = warm_start.describe(source, target, chosen)
-  # 768 x 64 each for queries and keys, and 768 + 1 for the gate.
-  assert '; fresh: copy_head (99,073)' in line
 
 
 def random_tree(shapes, seed=0):
@@ -242,18 +227,6 @@ def test_parameters_that_do_not_fit_are_refused():
   # With a row in init_map that module stays new.
   chosen = warm_start.choose(shallow, target, 'locost', (('decoder/.*', ''),))
   assert set(chosen) == {'token_embedding/embedding'}
-
-
-def test_a_hugging_face_directory_gives_all_its_parameters():
-  directory = GOLDEN / 'locost_a_tiny'
-  loaded = locost_jax.load(directory)
-  origin = warm_start.read(directory)
-  assert (origin.name, origin.where) == ('locost', str(directory))
-  expected = parameters.flatten(loaded.params)
-  assert origin.params.keys() == expected.keys()
-  for path, array in expected.items():
-    assert isinstance(origin.params[path], np.ndarray)
-    np.testing.assert_array_equal(origin.params[path], array)
 
 
 def test_a_run_starts_once_from_another(tmp_path, capfd):

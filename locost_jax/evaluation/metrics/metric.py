@@ -31,35 +31,27 @@ class Column(NamedTuple):
 class Metric(str):
   """A metric, which is its name: a config stores and compares it as a text.
 
-  Attributes:
-    name: in config.eval.metrics and `score --metrics`.
-    sums: function that returns {key: (sum, weight)}, numbers or scalar arrays.
-      Its arguments depend on `needs`. None: see `run`.
-    needs: the input. TEXT: (prediction, references) of one document, a str and
-      a list of str; DOCUMENT: (prediction, document), both str, in `score
-      --metrics` only; CONTENT: (prediction, contents), a list of lists, the
-      content words of each reference; MODEL: (model, params, batch), a batch of
-      `step.eval_step`, on the mesh.
-    parts: of its signature: they name the variant.
-    derive: function ({key: mean over the split}) -> numbers computed from the
-      means, such as a perplexity.
-    what: one line about it; `score --metrics` knows the metrics that have one.
-    also_references: whether `score` measures the references, too.
-    run: function (list of Row, Settings) -> Result, for `score --metrics`, of a
-      metric that sees all documents at once, such as one with a model.
-    loads_model: whether `run` needs --model.
+  `sums` returns {key: (sum, weight)}, numbers or scalar arrays; None: see `run`.
+  Its arguments depend on `needs`. TEXT: (prediction, references) of one
+  document, a str and a list of str; DOCUMENT: (prediction, document), both str,
+  in `score --metrics` only; CONTENT: (prediction, contents), a list of lists,
+  the content words of each reference; MODEL: (model, params, batch), a batch of
+  `step.eval_step`, on the mesh.
   """
 
-  name: str
+  name: str  # in config.eval.metrics and `score --metrics`
   columns: tuple = ()
   sums: Callable | None = None
   needs: str = TEXT
-  parts: tuple = ()
+  parts: tuple = ()  # of its signature: they name the variant
+  # {key: mean over the split} -> numbers of the means, such as a perplexity.
   derive: Callable | None = None
-  what: str = ''
-  also_references: bool = False
+  what: str = ''  # one line; `score --metrics` knows the metrics with one
+  also_references: bool = False  # whether `score` measures the references, too
+  # (list of Row, Settings) -> Result, for `score --metrics`, of a metric that
+  # sees all documents at once, such as one with a model.
   run: Callable | None = None
-  loads_model: bool = False
+  loads_model: bool = False  # whether `run` needs --model
 
   def __new__(cls, name, *_, **__):
     """Makes the text; the dataclass sets the attributes."""
@@ -122,9 +114,7 @@ def means(parts):
     for key, (value, weight) in part.items():
       total, weights = totals.get(key, (0.0, 0.0))
       totals[key] = total + float(value), weights + float(weight)
-  return {
-      key: total / weight for key, (total, weight) in totals.items() if weight
-  }
+  return {key: x / weight for key, (x, weight) in totals.items() if weight}
 
 
 def score(metrics, predictions, references, contents=None, show=None):
@@ -215,19 +205,17 @@ def summarize(name, measured):
   """
   found = dict(values={}, intervals={}, documents={})
   for row, numbers in measured.values.items():
-    for side in found.values():
-      side[row] = {}
-    for i, column in enumerate(measured.columns):
-      known = numbers[~np.isnan(numbers[:, i]), i]
-      found['documents'][row][column.key] = len(known)
-      value = interval = None
-      if len(known):
-        value = float(known.mean())
-        interval = list(
-            intervals.interval(intervals.bootstrap(known), documents=len(known))
-        )
-      found['values'][row][column.key] = value
-      found['intervals'][row][column.key] = interval
+    values, limits, documents = (
+        side.setdefault(row, {}) for side in found.values()
+    )
+    for (key, *_), column in zip(measured.columns, numbers.T, strict=True):
+      known = column[~np.isnan(column)]
+      values[key] = limits[key] = None
+      documents[key] = n = len(known)
+      if n:
+        values[key] = float(known.mean())
+        drawn = intervals.bootstrap(known)
+        limits[key] = list(intervals.interval(drawn, documents=n))
   total = len(next(iter(measured.values.values())))
   parts = [name, *measured.parts, f'n:{total}', f'ci:{intervals.LEVEL}']
   return dict(found, signature='|'.join(parts), **measured.more)
