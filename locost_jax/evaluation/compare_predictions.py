@@ -1,6 +1,7 @@
 """Compares the predictions of two systems on the same documents."""
 
 import functools
+import itertools
 import textwrap
 
 import numpy as np
@@ -34,18 +35,19 @@ def match(ours, theirs, names):
   by position, and the references must be equal. An InputError names the first
   difference of the files.
   """
-  has_ids = [pair.id is not None for pair in (*ours, *theirs)]
-  if any(has_ids):
-    keyed = [_by_id(*file) for file in zip((ours, theirs), names)]
-    for i, j in (0, 1), (1, 0):
-      for key, pair in keyed[i].items():
-        if key not in keyed[j]:
+  if any(pair.id is not None for pair in (*ours, *theirs)):
+    one, other = map(_by_id, (ours, theirs), names)
+    for (rows, name), (others, file) in itertools.permutations(
+        zip((one, other), names)
+    ):
+      for key, pair in rows.items():
+        if key not in others:
           raise InputError(
-              f'{names[i]}:{pair.line}: id {_show(key)} is not in {names[j]} '
+              f'{name}:{pair.line}: id {_show(key)} is not in {file} '
               f'({len(ours):,} and {len(theirs):,} rows): expected the same '
               'documents; an `id` in each row of the test set names them alike'
           )
-    return [keyed[1][pair.id] for pair in ours]
+    return [other[pair.id] for pair in ours]
   if len(ours) != len(theirs):
     raise InputError(
         f'{names[0]} has {len(ours):,} rows, {names[1]} has {len(theirs):,}, '

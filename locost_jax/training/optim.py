@@ -155,10 +155,14 @@ def make_optimizer(config, steps, params):
   else:
     parts += [
         optax.scale_by_factored_rms(decay_rate=0.8),
-        _clip_by_layer_rms(1.0),
+        _by_path(lambda path, u, p: u / jnp.maximum(1.0, _layer_rms(path, u))),
     ]
     if config.scale_by_parameter:
-      parts.append(_scale_by_layer_rms(1e-3))
+      parts.append(
+          _by_path(
+              lambda path, u, p: u * jnp.maximum(_layer_rms(path, p), 1e-3)
+          )
+      )
   if config.weight_decay:
     is_decayed = lambda path: _DECAYED.fullmatch(path) is not None
     parts.append(
@@ -168,7 +172,7 @@ def make_optimizer(config, steps, params):
         )
     )
   if any(factor != 1 for factor in factors.values()):
-    parts.append(_scale_groups(factors))
+    parts.append(_by_path(lambda path, u, p: factors[path] * u))
   return optax.chain(*parts, _scale_by_rate(make_schedule(config, steps)))
 
 
@@ -243,14 +247,13 @@ def norms_by_group(tree, squares):
   }
 
 
-def _scale_groups(factors):
-  """Multiplies by the factor at each path; frozen paths are missing."""
-
-  def update(updates, params):
-    del params
-    return parameters.map_with_path(lambda path, u: factors[path] * u, updates)
-
-  return optax.stateless(update)
+def _by_path(function):
+  """Changes each update to function(path, update, parameter)."""
+  return optax.stateless(
+      lambda updates, params: parameters.map_with_path(
+          function, updates, params
+      )
+  )
 
 
 def _scale_by_rate(schedule):
@@ -266,39 +269,11 @@ def _scale_by_rate(schedule):
   )
 
 
-def _clip_by_layer_rms(threshold):
-  """Divides each layer's update by max(1, rms / threshold)."""
-
-  def update(updates, params):
-    del params
-    return parameters.map_with_path(
-        lambda path, u: u / jnp.maximum(1.0, _layer_rms(path, u) / threshold),
-        updates,
-    )
-
-  return optax.stateless(update)
-
-
-def _scale_by_layer_rms(smallest):
-  """Multiplies each layer's update by max(rms of its parameter, smallest)."""
-
-  def update(updates, params):
-    return parameters.map_with_path(
-        lambda path, u, p: u * jnp.maximum(_layer_rms(path, p), smallest),
-        updates,
-        params,
-    )
-
-  return optax.stateless(update)
-
-
 def _layer_rms(path, x):
   """Root mean square of each layer of a stacked array, else of the whole array.
 
   optax.adafactor would take one over all stacked layers; in T5, layers are
   separate arrays with a root mean square each.
   """
-  axes = None
-  if _STACKED.fullmatch(path):
-    axes = tuple(range(1, x.ndim))
+  axes = tuple(range(1, x.ndim)) if _STACKED.fullmatch(path) else None
   return jnp.sqrt(jnp.mean(jnp.square(x), axis=axes, keepdims=True))

@@ -378,11 +378,6 @@ def test_baselines():
         ('eval.metrics', ('loss', 'rogue'), "'rogue' is none of"),
         ('checkpoint.metric', 'bleu', "checkpoint.metric='bleu' is not mea"),
         ('decode.method', 'beam', 'num_beams=1 must be at least 2'),
-        (
-            'decode.method',
-            'beem',
-            "decode.method=beem: expected one of '', 'greedy'",
-        ),
         ('decode.min_length', 7, 'min_length=7'),
     ],
 )
