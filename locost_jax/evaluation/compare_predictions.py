@@ -139,8 +139,14 @@ def compare(pairs, scores, protocol):
       differences=differences,
       leading_test='p_bootstrap' if len(ours) >= FEW else 'p_randomisation',
       examples=[
-          _example([side[i] for side in pairs], [ours[i, -1], theirs[i, -1]])
-          for i in largest
+          dict(
+              {'line': one.line} if one.id is None else {'id': one.id},
+              scores=[float(ours[i, -1]), float(theirs[i, -1])],
+              texts=_shorten([one.prediction, other.prediction]),
+          )
+          for i, one, other in (
+              (i, *(side[i] for side in pairs)) for i in largest
+          )
           if by[i] > _TIE
       ],
   )
@@ -153,16 +159,6 @@ def _with_geometric(protocol, means):
   columns = dict(zip(rouge.KEYS, np.moveaxis(means, -1, 0)))
   geometric = protocols.geometric_mean(protocol, columns)
   return np.concatenate([means, np.array(geometric)[..., None]], axis=-1)
-
-
-def _example(pairs, scores):
-  """Returns an entry of the examples of `compare`."""
-  name = pairs[0].id
-  return dict(
-      {'line': pairs[0].line} if name is None else {'id': name},
-      scores=[float(score) for score in scores],
-      texts=_shorten([pair.prediction for pair in pairs]),
-  )
 
 
 def _shorten(texts):
@@ -196,11 +192,17 @@ def format_text(result):
   tests = sorted(_TESTS, key=lambda test: test != result['leading_test'])
   head = ['F1 x 100', 'A', 'B', 'A - B', '95% interval']
   rows = [[*head, *(f'p: {_TESTS[test]}' for test in tests), 'won-tied-lost']]
-  rows += [
-      _cells(title, key, result, tests)
-      for key, title in _TITLES.items()
-      if key in result['differences']
-  ]
+  for key, found in result['differences'].items():
+    cells = [
+        _TITLES[key],
+        *(f'{scores[key]:.2f}' for scores in result['scores']),
+        f'{found["difference"]:+.2f}',
+        '{:.2f} to {:.2f}'.format(*found['interval']),
+        *(f'{found[test]:.4f}' for test in tests),
+    ]
+    if 'wins' in found:
+      cells.append(f'{found["wins"]:,}-{found["ties"]:,}-{found["losses"]:,}')
+    rows.append(cells)
   lines = [f'A: {visible(first)}', f'B: {visible(second)}', '']
   lines += tables.align(rows, (0, 7))
   ours, theirs = (scores[protocols.MEAN] for scores in result['scores'])
@@ -213,21 +215,6 @@ def format_text(result):
   for example in result['examples']:
     lines += _example_lines(example)
   return '\n'.join(lines)
-
-
-def _cells(title, key, result, tests):
-  """Returns the cells of one kind of ROUGE."""
-  found = result['differences'][key]
-  cells = [
-      title,
-      *(f'{scores[key]:.2f}' for scores in result['scores']),
-      f'{found["difference"]:+.2f}',
-      '{:.2f} to {:.2f}'.format(*found['interval']),
-      *(f'{found[test]:.4f}' for test in tests),
-  ]
-  if 'wins' in found:
-    cells.append(f'{found["wins"]:,}-{found["ties"]:,}-{found["losses"]:,}')
-  return cells
 
 
 def _example_lines(example):

@@ -47,14 +47,12 @@ def read(path, references=True, documents=False):
   for number, line in sources.read_lines(path):
     where = f'{path}:{number}'
     row = sources.parse_row(path, number, line, ['prediction'])
-    found = []
-    if references or 'reference' in row or 'references' in row:
-      found = _references(where, row)
+    has_any = references or 'reference' in row or 'references' in row
     signature = row.get('signature')
     rows.append(
         metric.Row(
             row['prediction'],
-            found,
+            _references(where, row) if has_any else [],
             _document(where, row) if documents else None,
             _id(where, row),
             number,

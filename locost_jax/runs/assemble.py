@@ -56,10 +56,9 @@ class Setup:
 
     Until the vocabulary is known, it has the fewest tokens a model can have.
     """
-    if self.config.model.vocab_size:
-      return parameters.abstract_params(self.model)
+    model = self.config.model
     return parameters.abstract_params(
-        models.build(with_vocabulary(self.config.model))
+        self.model if model.vocab_size else models.build(with_vocabulary(model))
     )
 
   @property
@@ -69,15 +68,9 @@ class Setup:
 
   def train_batches(self, start_step):
     """Returns an endless iterator of this host's batches, from a step on."""
-    part = sharding.host_part(self.mesh)
-    return pipeline.train_batches(
-        self.caches['train'],
-        self.vocabulary,
-        self.config,
-        start_step,
-        part.index,
-        part.count,
-    )
+    cache, part = self.caches['train'], sharding.host_part(self.mesh)
+    where = start_step, part.index, part.count
+    return pipeline.train_batches(cache, self.vocabulary, self.config, *where)
 
   def eval_batches(self, cache):
     """Returns this host's batches of an evaluation split."""

@@ -304,11 +304,11 @@ def _choose_examples(rows, records):
       if name in ids:
         sources[name] = content.input_text(tokens, records.setup.vocabulary)
   return [
-      final_table.Example(
-          row['id'],
-          sources.get(row['id'], ''),
-          metric.as_list(row['reference'])[0],
-          row['prediction'],
+      dict(
+          id=row['id'],
+          source=sources.get(row['id'], ''),
+          reference=metric.as_list(row['reference'])[0],
+          prediction=row['prediction'],
       )
       for row in chosen
   ]

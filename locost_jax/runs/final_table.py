@@ -50,17 +50,11 @@ class Table(NamedTuple):
     return ', '.join(filter(None, words))
 
 
-class Example(NamedTuple):
-  """One document with its two summaries."""
-
-  id: str
-  source: str
-  reference: str
-  prediction: str
-
-
 def format_text(tables, examples, workdir, step=None, by_length=()):
-  """Returns the whole report as text."""
+  """Returns the whole report as text.
+
+  An example is a dict of id, source, reference and prediction.
+  """
   parts = []
   for shown in tables, by_length:
     columns = columns_of(shown)
@@ -123,14 +117,14 @@ def _format_number(value, digits):
 
 def format_example(example):
   """Returns the start of a document and its two summaries as text."""
-  lines = [f'─── {_clip(example.id, WIDTH - 5)} '.ljust(WIDTH, '─')]
-  for label, text, max_lines in (
-      ('document', example.source, 3),
-      ('reference', example.reference, 4),
-      ('model', example.prediction, 4),
+  lines = [f'─── {_clip(example["id"], WIDTH - 5)} '.ljust(WIDTH, '─')]
+  for label, key, max_lines in (
+      ('document', 'source', 3),
+      ('reference', 'reference', 4),
+      ('model', 'prediction', 4),
   ):
     lines += textwrap.wrap(
-        ' '.join(text.split()) or '(empty)',
+        ' '.join(example[key].split()) or '(empty)',
         WIDTH,
         initial_indent=f'{label:<11}',
         subsequent_indent=' ' * 11,
@@ -153,7 +147,7 @@ def format_json(tables, examples, workdir, step=None, by_length=()):
   report['tables'] = [to_json(table) for table in tables]
   if by_length:
     report['by_length'] = [to_json(table) for table in by_length]
-  report['examples'] = [example._asdict() for example in examples]
+  report['examples'] = examples
   return json.dumps(report, ensure_ascii=False)
 
 

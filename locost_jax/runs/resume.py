@@ -166,12 +166,12 @@ def list_differences(stored, config, keys='.*', free=_FREE):
   )
   if not new.get('model.vocab_size'):
     new['model.vocab_size'] = old.get('model.vocab_size')
-  missing = object()
+  ignored, missing = re.compile(rf'phases|{phases_lib.SHARES}\..*'), object()
   return {
       key: (old.get(key), new.get(key))
       for key in old.keys() | new.keys()
-      if not re.match(rf'phases$|{phases_lib.SHARES}\.', key)
-      and re.fullmatch(keys, key)
+      if re.fullmatch(keys, key)
+      and not ignored.fullmatch(key)
       and not free.fullmatch(key)
       and old.get(key, missing) != new.get(key, missing)
   }
