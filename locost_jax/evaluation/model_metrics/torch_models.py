@@ -46,10 +46,10 @@ def load(name, model, auto, expected):
   transformers.utils.logging.disable_progress_bar()
   directory = hub.find_directory(model)
   try:
-    kind = files.read_object(os.path.join(directory, 'config.json'))
+    found = files.read_object(os.path.join(directory, 'config.json'))
   except FileNotFoundError:
     raise InputError(f'{directory}: holds no config.json') from None
-  kind = kind.get('model_type')
+  kind = found.get('model_type')
   problem = (
       f'--model={model}: --metrics={name} needs {expected}, got '
       f'model_type={kind!r}'
@@ -64,11 +64,8 @@ def load(name, model, auto, expected):
   except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
     reason = (str(error).strip() or type(error).__name__).split('\n')[0]
     raise InputError(f'{problem}: {reason}') from None
-  missing = [
-      key
-      for key in sorted(info['missing_keys'])
-      if auto != 'AutoModel' or not key.startswith('pooler.')
-  ]
+  is_used = lambda key: auto != 'AutoModel' or not key.startswith('pooler.')
+  missing = sorted(filter(is_used, info['missing_keys']))
   if missing:
     raise InputError(
         f'{problem} without the weights {missing[0]}'
