@@ -9,6 +9,7 @@ import pytest
 
 from configs import default
 from locost_jax.errors import InputError
+from locost_jax.models import parameters
 from locost_jax.training import optim
 
 STEPS = 100
@@ -40,10 +41,7 @@ def _params(seed=0):
 
 
 def _flat(tree):
-  return {
-      jax.tree_util.keystr(path, simple=True, separator='/'): np.asarray(leaf)
-      for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-  }
+  return jax.tree.map(np.asarray, parameters.flatten(tree))
 
 
 def _run(optimizer, params, steps, scale=1.0, groups=()):
@@ -249,13 +247,9 @@ def test_norms_of_groups_add_up_to_the_global_norm():
       'decoder/relative_bias/embedding': 19,
       'temperature': 23,
   }
-  tree = {}
-  for path, root in shapes.items():
-    *modules, leaf = path.split('/')
-    node = tree
-    for module in modules:
-      node = node.setdefault(module, {})
-    node[leaf] = np.full((2, 2), root)
+  tree = parameters.unflatten(
+      {path: np.full((2, 2), root) for path, root in shapes.items()}
+  )
   squares = np.float32([np.sum(x**2) for x in jax.tree.leaves(tree)])
   norms = jax.jit(functools.partial(optim.norms_by_group, tree))(squares)
   expected = {

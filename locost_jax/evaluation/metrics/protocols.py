@@ -48,60 +48,56 @@ class Protocol(NamedTuple):
   geometric: bool = False  # whether to add the geometric mean of the means
 
 
+# The kinds of ROUGE in a mean: the third by sentences, or of whole texts.
+_SENTENCES = 'rouge1', 'rouge2', 'rougeLsum'
+_WHOLE = 'rouge1', 'rouge2', 'rougeL'
+_LOCOST = Protocol(
+    name='locost',
+    what='rouge_score, no stemmer; used by LOCOST and main --evaluate',
+    tokenize=words_lib.latin,
+    mean_of=_SENTENCES,
+)
+_PAGESUM = Protocol(
+    name='pagesum',
+    what='Perl ROUGE-1.5.5 -m on Treebank tokens, R-Lsum; PageSum',
+    tokenize=words.treebank,
+    mean_of=_SENTENCES,
+    tokens='ptb:1|ROUGE:1.5.5',
+    stem='perl',
+    split=RULES_1,
+    pooled=True,
+)
 PROTOCOLS = {
     protocol.name: protocol
     for protocol in (
-        Protocol(
-            name='locost',
-            what='rouge_score, no stemmer; used by LOCOST and main --evaluate',
-            tokenize=words_lib.latin,
-            mean_of=('rouge1', 'rouge2', 'rougeLsum'),
-        ),
-        Protocol(
+        _LOCOST,
+        _LOCOST._replace(
             name='google',
             what='rouge_score with its stemmer; used by most papers since 2020',
             tokenize=words.latin_stemmed,
-            mean_of=('rouge1', 'rouge2', 'rougeLsum'),
             stem='nltk',
         ),
-        Protocol(
-            name='pagesum',
-            what='Perl ROUGE-1.5.5 -m on Treebank tokens, R-Lsum; PageSum',
-            tokenize=words.treebank,
-            mean_of=('rouge1', 'rouge2', 'rougeLsum'),
-            tokens='ptb:1|ROUGE:1.5.5',
-            stem='perl',
-            split=RULES_1,
-            pooled=True,
-        ),
-        Protocol(
+        _PAGESUM,
+        _PAGESUM._replace(
             name='simcas',
             what='as pagesum, but R-L except on arXiv and PubMed; SimCAS',
-            tokenize=words.treebank,
-            mean_of=('rouge1', 'rouge2', 'rougeL'),
-            tokens='ptb:1|ROUGE:1.5.5',
-            stem='perl',
-            split=RULES_1,
-            pooled=True,
+            mean_of=_WHOLE,
         ),
-        Protocol(
+        _LOCOST._replace(
             name='scrolls',
             what='rouge_score, no stemmer, geometric mean; SCROLLS',
-            tokenize=words_lib.latin,
-            mean_of=('rouge1', 'rouge2', 'rougeL'),
+            mean_of=_WHOLE,
             geometric=True,
         ),
-        Protocol(
+        _LOCOST._replace(
             name='booksum',
             what='rouge_score, no stemmer, R-L instead of R-Lsum',
-            tokenize=words_lib.latin,
-            mean_of=('rouge1', 'rouge2', 'rougeL'),
+            mean_of=_WHOLE,
         ),
-        Protocol(
+        _LOCOST._replace(
             name='unicode',
             what='words of any script, for texts not in Latin letters',
             tokenize=words_lib.of_any_script,
-            mean_of=('rouge1', 'rouge2', 'rougeLsum'),
             tokens='words:1',
         ),
     )
