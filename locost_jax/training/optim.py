@@ -33,6 +33,7 @@ from locost_jax.models import parameters
 # Weight decay suits matrices that multiply; it would pull biases, norms,
 # position biases and the state spaces (log_dt, A, B, C) to arbitrary values.
 _DECAYED = re.compile(r'(.*/)?(kernel|lora_[ab]|token_embedding/embedding)')
+_CLIP = 1.0  # Adafactor: the largest root mean square of an update
 # nn.scan stacks the layers on the first axis of everything below `layers`.
 _STACKED = re.compile(r'(.*/)?layers/.*')
 
@@ -155,7 +156,9 @@ def make_optimizer(config, steps, params):
   else:
     parts += [
         optax.scale_by_factored_rms(decay_rate=0.8),
-        _by_path(lambda path, u, p: u / jnp.maximum(1.0, _layer_rms(path, u))),
+        _by_path(
+            lambda path, u, p: u / jnp.maximum(1.0, _layer_rms(path, u) / _CLIP)
+        ),
     ]
     if config.scale_by_parameter:
       parts.append(
