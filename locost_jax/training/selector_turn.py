@@ -195,6 +195,7 @@ def collect(params, batch, rng, *, model, settings):
   )
   reward = settings.reward_scale * jnp.exp(-loss / jnp.maximum(count, 1))
   attention = apply(memory, *targets_read(batch, model), method='attention')
+  found = _credit(rollout, reward, attention, settings)
   total = rollout.tokens.sum((1, 2))
   selected = (rollout.actions & rollout.tokens).sum((1, 2))
   metrics = {
@@ -203,7 +204,6 @@ def collect(params, batch, rng, *, model, settings):
       'selected_share': jnp.mean(selected / jnp.maximum(total, 1)),
       'selected_attention': jnp.mean(1 - attention[:, 0, 0]),
   }
-  found = _credit(rollout, reward, attention, settings)
   return jax.lax.stop_gradient((found, metrics))
 
 
