@@ -46,6 +46,7 @@ from locost_jax.devices import compiling
 from locost_jax.devices import connect
 from locost_jax.errors import InputError
 from locost_jax.runs import dry_run
+from locost_jax.runs import evaluate_run
 from locost_jax.runs import final_table
 from locost_jax.runs import preflight
 from locost_jax.runs import resume
@@ -55,29 +56,90 @@ from locost_jax.telemetry import telemetry as telemetry_lib
 from locost_jax.workdir import phases as phases_lib
 
 _EVALUATE = re.compile('--?evaluate(=(true|t|yes|y|1))?', re.IGNORECASE)
+# The type, name, default and help of flags; `config.keys` has their bounds.
+_FLAGS = (
+    (
+        flags.DEFINE_string,
+        'workdir',
+        None,
+        'DIR: where the run is stored and resumed [runs/NAME for '
+        '--config=configs/NAME.py]',
+    ),
+    (
+        flags.DEFINE_bool,
+        'evaluate',
+        False,
+        'do not train: evaluate the best checkpoint of the workdir on the test '
+        'split, or on validation if there is no test split; on all documents, '
+        'unless --config.eval.examples is given',
+    ),
+    (
+        flags.DEFINE_bool,
+        'by_length',
+        False,
+        'with --evaluate: add a table of the scores by document length',
+    ),
+    (
+        flags.DEFINE_bool,
+        'dry_run',
+        False,
+        'do not train: check everything, compile the train step, and print '
+        'sizes, FLOPs, memory, and whether the step fits',
+    ),
+    (
+        flags.DEFINE_string,
+        'topology',
+        '',
+        'with --dry_run: compile for TPUs that need not be attached, for '
+        'example v5e:4x4 (extra `tpu-aot`)',
+    ),
+    *(
+        (
+            flags.DEFINE_integer,
+            f'expect_{name}',
+            None,
+            f'with --preflight: fail unless JAX has this number of {name}',
+        )
+        for name in ('hosts', 'devices')
+    ),
+    (
+        flags.DEFINE_string,
+        'wandb',
+        '',
+        'PROJECT: also log the numbers of metrics.jsonl to Weights & Biases',
+    ),
+    (
+        flags.DEFINE_float,
+        'peak_tflops',
+        None,
+        'peak TFLOP/s of one device, to log the utilisation [of known devices: '
+        'see locost_jax/telemetry/step_times.py]',
+    ),
+)
 
 
 def define_flags(values, argv):
   """Defines this command's flags; argv names the config whose keys count."""
   commands.define_config(values, argv, run=find_run(argv))
-  flags.DEFINE_string(
-      'workdir',
-      None,
-      'DIR: where the run is stored and resumed [runs/NAME for '
-      '--config=configs/NAME.py]',
-      flag_values=values,
+  for define, name, default, text in _FLAGS:
+    define(name, default, text, flag_values=values)
+  commands.define_optional_number(
+      values,
+      'preflight',
+      preflight.SECONDS,
+      'do not train: print hosts, versions, devices and mesh, check everything, '
+      'run one all-reduce over all devices, write into the workdir, and report '
+      'whatever does not answer within NUMBER seconds',
+  )
+  commands.define_optional_number(
+      values,
+      'profile',
+      step_times.TRACED_STEPS,
+      'write a trace of NUMBER steps into WORKDIR/profile',
   )
   commands.define_format(values, 'format of the report on stdout')
   commands.define_program_cache(values)
-  _define_other_actions(values)
-  flags.DEFINE_bool(
-      'by_length',
-      False,
-      'with --evaluate: add a table of the scores by document length',
-      flag_values=values,
-  )
   connect.define_flags(values)
-  _define_telemetry(values)
 
 
 def find_run(argv):
@@ -102,72 +164,6 @@ def find_run(argv):
         'the WORKDIR of a run, or --config=FILE'
     )
   return run
-
-
-def _define_other_actions(values):
-  """Defines the flags of actions other than training."""
-  flags.DEFINE_bool(
-      'evaluate',
-      False,
-      'do not train: evaluate the best checkpoint of the workdir on the test '
-      'split, or on validation if there is no test split; on all documents, '
-      'unless --config.eval.examples is given',
-      flag_values=values,
-  )
-  flags.DEFINE_bool(
-      'dry_run',
-      False,
-      'do not train: check everything, compile the train step, and print '
-      'sizes, FLOPs, memory, and whether the step fits',
-      flag_values=values,
-  )
-  flags.DEFINE_string(
-      'topology',
-      '',
-      'with --dry_run: compile for TPUs that need not be attached, for example '
-      'v5e:4x4 (extra `tpu-aot`)',
-      flag_values=values,
-  )
-  commands.define_optional_number(
-      values,
-      'preflight',
-      preflight.SECONDS,
-      'do not train: print hosts, versions, devices and mesh, check everything, '
-      'run one all-reduce over all devices, write into the workdir, and report '
-      'whatever does not answer within NUMBER seconds',
-  )
-  for name in ('hosts', 'devices'):
-    flags.DEFINE_integer(
-        f'expect_{name}',
-        None,
-        f'with --preflight: fail unless JAX has this number of {name}',
-        lower_bound=1,
-        flag_values=values,
-    )
-
-
-def _define_telemetry(values):
-  """Defines the flags of logging during training."""
-  flags.DEFINE_string(
-      'wandb',
-      '',
-      'PROJECT: also log the numbers of metrics.jsonl to Weights & Biases',
-      flag_values=values,
-  )
-  flags.DEFINE_float(
-      'peak_tflops',
-      None,
-      'peak TFLOP/s of one device, to log the utilisation [of known devices: '
-      'see locost_jax/telemetry/step_times.py]',
-      lower_bound=0,
-      flag_values=values,
-  )
-  commands.define_optional_number(
-      values,
-      'profile',
-      step_times.TRACED_STEPS,
-      'write a trace of NUMBER steps into WORKDIR/profile',
-  )
 
 
 def main(values, arguments):
@@ -206,15 +202,22 @@ def run_once(values, config, overrides, workdir):
         phases, workdir, expected, values.preflight, lines
     )
   if values.evaluate:
-    return final_table, train_run.evaluate_run(
+    return final_table, evaluate_run.evaluate_run(
         phases, workdir, whole_split, values.by_length
     )
   options = telemetry_lib.Options(
       values.wandb, values.peak_tflops, values.profile
   )
-  when_read = restart_after_reading if __name__ == '__main__' else lambda: None
+  # The restarted process begins without the memory that reading took.
+  restarts = __name__ == '__main__' and jax.default_backend() == 'cpu'
   return final_table, train_run.train_run(
-      config, phases, workdir, options, when_read
+      config,
+      phases,
+      workdir,
+      options,
+      speed.restart_after_reading
+      if restarts and jax.process_count() == 1
+      else lambda: None,
   )
 
 
@@ -238,15 +241,6 @@ def default_workdir(config_flag):
   path = config_flags.get_config_filename(config_flag)
   file, _, word = path.partition(':')
   return Path('runs') / '-'.join(filter(None, [Path(file).stem, word]))
-
-
-def restart_after_reading():
-  """Restarts the process to free the memory that reading the data left in use.
-
-  Only for this command, on a CPU: see `speed.restart_after_reading`.
-  """
-  if jax.default_backend() == 'cpu' and jax.process_count() == 1:
-    speed.restart_after_reading()
 
 
 if __name__ == '__main__':

@@ -22,6 +22,7 @@ match and F1 of answers, and BERTScore and BLANC (extra `metrics`). Metrics that
 only the papers' tables need are in papers/score.py of a checkout.
 """
 
+import functools
 import json
 import os
 import sys
@@ -112,17 +113,13 @@ def find_file(path):
   return found
 
 
-def score(pairs, protocol, values):
-  """Returns the scores of each pair, and prints warnings."""
+def score(rows, protocol, values):
+  """Returns `rouge.score_rows`, and prints warnings."""
   progress = Progress()
-  scores = rouge.score_pairs(
-      pairs,
-      protocol,
-      values.processes,
-      lambda done, total: progress.show('scoring', done, total),
-  )
+  show = functools.partial(progress.show, 'scoring')
+  scores = rouge.score_rows(rows, protocol, values.processes, show)
   progress.wipe()
-  for line in rouge.warnings(pairs, protocol):
+  for line in rouge.warnings(rows, protocol):
     print(line, file=sys.stderr)
   return scores
 

@@ -152,7 +152,7 @@ def bounds(rows, settings):
   }
   entry = rouge.of_protocol(settings.protocol)
   values = {
-      name: metric.of_texts(entry, one, rows, settings)
+      name: metric.of_rows(entry, rows, settings, one)
       for name, one in written.items()
   }
   own = [constant in row.references for row in rows]

@@ -11,6 +11,7 @@ import numpy as np
 from configs import default
 from locost_jax import models
 from locost_jax.devices import sharding
+from locost_jax.runs import checks
 from locost_jax.training import optim
 from locost_jax.training import step as step_lib
 from locost_jax.training import train as train_lib
@@ -157,7 +158,7 @@ def train(config, workdir, model, train_batches, evaluate):
     checkpoint's step and its metrics (None and {} without one).
   """
   mesh = sharding.make_mesh(config.mesh)
-  train_lib.check(config, mesh)
+  checks.check_training_keys(config, mesh)
   train_lib.train(
       types.SimpleNamespace(
           config=config,

@@ -17,16 +17,15 @@ import collections
 
 import numpy as np
 
-from locost_jax.config.progress import Progress
 from locost_jax.data import text as text_lib
 from locost_jax.devices import collective
 from locost_jax.errors import InputError
 from locost_jax.evaluation import content
 from locost_jax.evaluation import evaluate
 from locost_jax.evaluation import metric_table
+from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
 from locost_jax.evaluation.metrics import rouge
-from locost_jax.evaluation.predictions import Pair
 
 # Training targets for the baselines: enough for token frequencies, and read
 # within seconds.
@@ -57,9 +56,8 @@ def select_sentences(document, reference, most=None):
   of the chosen sentences is added, until none increases it. Bigrams do not
   cross sentences.
 
-  Args:
-    document: list of sentences, lists of words.
-    most: most sentences to choose; None: no limit.
+  A document is a list of sentences, lists of words. `most` is the most
+  sentences to choose; None: no limit.
   """
   counted = [_count_ngrams(document, [reference], n) for n in (1, 2)]
   chosen, best = [], 0.0
@@ -86,22 +84,19 @@ def select_sentences(document, reference, most=None):
 
 
 def _count_ngrams(document, reference, n):
-  """Counts the n-grams of a reference, and their occurrences in sentences.
+  """Returns the counts of a reference's n-grams in sentences.
 
-  Returns:
-    (there, wanted, sizes, expected): int [S, G], the count of each reference
-    n-gram in each sentence; int [G], its count in the reference; int [S], all
-    n-grams of each sentence; and the number of n-grams of the reference.
+  (there, wanted, sizes, expected): int [S, G], of each n-gram in each sentence;
+  int [G], in the reference; int [S], all n-grams of a sentence; of the reference.
   """
-  (expected,) = _ngrams(reference, n)
+  (expected,), found = _ngrams(reference, n), _ngrams(document, n)
   columns = {gram: g for g, gram in enumerate(expected)}
   there = np.zeros([len(document), len(columns)], np.int32)
-  sizes = np.zeros(len(document), np.int64)
-  for s, counts in enumerate(_ngrams(document, n)):
-    sizes[s] = counts.total()
+  for s, counts in enumerate(found):
     for gram in counts.keys() & columns.keys():
       there[s, columns[gram]] = counts[gram]
   wanted = np.array(list(expected.values()), np.int32)
+  sizes = np.array([counts.total() for counts in found], np.int64)
   return there, wanted, sizes, expected.total()
 
 
@@ -134,12 +129,8 @@ def best_constant(
 
   500 references and 10,000 short training summaries take a few seconds.
 
-  Args:
-    most_exact: most candidates that are scored exactly; 1: the highest bound.
-    show: function (pairs done, pairs) that shows progress, or None.
-
-  Returns:
-    One of `train_references`; the first of equal ones.
+  Of equal summaries it returns the first. `show` is a function (pairs done,
+  pairs) that shows progress, or None.
   """
   candidates = list(dict.fromkeys(train_references))
   references = list(validation_references)
@@ -159,12 +150,12 @@ def best_constant(
   while len(order) > max(done, 1) and bound[order[done]] + 1e-6 >= best_score:
     # Twice as many candidates at a time, so that few pools of processes start.
     tried = order[done : max(2 * done, 1)]
-    pairs = [Pair(candidates[j], [text]) for j in tried for text in references]
-    scores = [
-        row[protocols.MEAN]
-        for row in rouge.score_pairs(pairs, protocol, None, show)
+    rows = [
+        metric.Row(candidates[j], [text]) for j in tried for text in references
     ]
-    means = np.reshape(scores, [len(tried), -1]).mean(1)
+    scores = rouge.score_rows(rows, protocol, None, show)
+    scores = scores[:, rouge.KEYS.index(protocols.MEAN)]
+    means = scores.reshape(len(tried), -1).mean(1)
     for j, score in zip(tried, means):
       if score > best_score + 1e-9 or (
           abs(score - best_score) <= 1e-9 and j < best
@@ -179,13 +170,8 @@ def _mean_rouge_n(candidates, references, n):
 
   F1 = 2 overlap / (n-grams of one + n-grams of the other), where overlap counts
   an n-gram min(a, b) times. With a feature for each first, second, ...
-  occurrence of an n-gram, min(a, b) is the number of shared features.
-
-  Args:
-    n: 1 or more.
-
-  Returns:
-    float64 [candidates], in percent.
+  occurrence of an n-gram, min(a, b) is the number of shared features. Returns
+  float64 [candidates], in percent.
   """
   features = {}
   rows, columns = [], []
@@ -216,16 +202,11 @@ def _occurrences(words, n):
 
 
 def unigram_loss(train_targets, validation_targets, vocabulary_size):
-  """Loss of the validation targets under the training token frequencies.
+  """Returns the loss of targets under p(w), in nats per validation token.
 
-  p(w) = (count of w + 1) / (tokens + vocabulary size).
-
-  Args:
-    train_targets, validation_targets: iterables of integer arrays: ids without
-      padding, with the end mark if the model's loss counts it.
-
-  Returns:
-    Nats per validation token.
+  p(w) = (count of w in the training targets + 1) / (tokens + vocabulary size).
+  Targets are iterables of integer arrays: ids without padding, with the end
+  mark if the model's loss counts it.
   """
   counts = np.ones(vocabulary_size)
   for ids in train_targets:
@@ -283,17 +264,15 @@ def measure(
 
   Args:
     train_records: iterable of dicts with targets (ids) and reference (str).
-    metrics: like config.eval.metrics. If none needs summaries, only 'unigram'
-      is returned.
+    metrics: like config.eval.metrics. If none needs summaries, only the loss of
+      unigrams is returned.
 
   Returns:
-    dict of
-      unigram: {'loss'}, under the token frequencies of the training targets.
-      lead: scores, and 'sentences', the mean number of sentences of a training
-        target.
-      constant: scores, and 'text', the training target with the highest mean
-        ROUGE on this split.
-      oracle: scores; see `select_sentences`.
+    [(name, numbers)] of
+      the loss under the token frequencies of the training targets,
+      the lead, of as many sentences as a training target has in the mean,
+      the training target with the highest mean ROUGE on this split,
+      the oracle; see `select_sentences`.
   """
   train_records = list(train_records)
   of_text = metric_table.of_summaries(metrics, protocol)
@@ -308,33 +287,30 @@ def measure(
       [np.asarray(row['targets'], np.int32) for row in rows],
       vocabulary.size,
   )
-  measured = {'unigram': {'loss': float(loss)}}
+  measured = [('unigrams of the targets', {'loss': loss})]
   if not of_text:
     return measured
-  references = [row['reference'] for row in rows]
-  progress = Progress()
-  constant = best_constant(
-      train_references,
-      list(map(first_reference, references)),
-      protocol=protocol,
-      show=evaluate.show_progress(progress),
-  )
-  progress.wipe()
-  contents = None if common is None else [row['contents'] for row in rows]
-  score = lambda texts: evaluate.score(of_text, texts, references, contents)
-  leads = [row['lead'] for row in rows]
-  measured['lead'] = dict(score(leads), sentences=sentences)
-  measured['constant'] = dict(score([constant] * len(rows)), text=constant)
-  measured['oracle'] = dict(score([row['oracle'] for row in rows]))
+  with evaluate.showing_progress() as show:
+    constant = best_constant(
+        train_references,
+        [metric.as_list(row['reference'])[0] for row in rows],
+        protocol=protocol,
+        show=show,
+    )
+  first = 'sentence' if sentences == 1 else f'{sentences} sentences'
+  for name, texts in (
+      (f'lead: first {first}', [row['lead'] for row in rows]),
+      (f'best constant: “{constant}”', [constant] * len(rows)),
+      ('oracle: chosen sentences', [row['oracle'] for row in rows]),
+  ):
+    measured.append((name, evaluate.score(of_text, rows, texts)))
   return measured
 
 
 def _rows(batches, vocabulary, sentences, protocol, common):
   """Yields a dict per document: lead, oracle, reference, targets, contents.
 
-  Args:
-    sentences: number of sentences of the lead.
-    protocol: a `protocols.Protocol`, for the oracle; false: no oracle.
+  protocol is a `protocols.Protocol`, for the oracle; false: no oracle.
   """
   for batch, info in batches:
     lengths = batch['decoder_loss_weights'].astype(bool).sum(axis=1)
@@ -347,7 +323,7 @@ def _rows(batches, vocabulary, sentences, protocol, common):
           targets=batch['decoder_target_tokens'][i, : lengths[i]].tolist(),
       )
       if protocol:
-        row['oracle'] = oracle(text, first_reference(reference), protocol)
+        row['oracle'] = oracle(text, metric.as_list(reference)[0], protocol)
       if common is not None:
         row['contents'] = content.of_document(
             inputs, reference, vocabulary, common
@@ -360,26 +336,9 @@ def _mean_sentences(texts):
   return max(1, round(sum(counts) / max(len(counts), 1)))
 
 
-def first_reference(reference):
-  """Returns the reference, or the first one of a list of references."""
-  return reference if isinstance(reference, str) else reference[0]
-
-
 def first_records(cache, most=_TRAIN_TARGETS):
   """Yields at most `most` records of a training cache, evenly from parts."""
   parts = cache.window(0, 0)
   for part in parts:
     for i in range(min(most // len(parts), len(part))):
       yield part[i]
-
-
-def find_inputs(batches, vocabulary, ids):
-  """Returns {id: input text} of the documents `ids` in this host's rows."""
-  texts = {}
-  for batch, info in batches:
-    for i, name in enumerate(info['id']):
-      if name in ids:
-        texts[name] = content.input_text(
-            batch['encoder_input_tokens'][i], vocabulary
-        )
-  return texts

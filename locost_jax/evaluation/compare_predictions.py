@@ -1,5 +1,7 @@
 """Compares the predictions of two systems on the same documents."""
 
+import functools
+import itertools
 import textwrap
 
 import numpy as np
@@ -9,6 +11,7 @@ from locost_jax.errors import InputError
 from locost_jax.errors import visible
 from locost_jax.evaluation.metrics import intervals
 from locost_jax.evaluation.metrics import protocols
+from locost_jax.evaluation.metrics import rouge
 
 FEW = 50  # documents; below, the paired bootstrap rejects too often
 EXAMPLES = 5  # documents with the largest differences
@@ -32,18 +35,19 @@ def match(ours, theirs, names):
   by position, and the references must be equal. An InputError names the first
   difference of the files.
   """
-  has_ids = [pair.id is not None for pair in (*ours, *theirs)]
-  if any(has_ids):
-    keyed = [_by_id(*file) for file in zip((ours, theirs), names)]
-    for i, j in (0, 1), (1, 0):
-      for key, pair in keyed[i].items():
-        if key not in keyed[j]:
+  if any(pair.id is not None for pair in (*ours, *theirs)):
+    one, other = map(_by_id, (ours, theirs), names)
+    for (rows, name), (others, file) in itertools.permutations(
+        zip((one, other), names)
+    ):
+      for key, pair in rows.items():
+        if key not in others:
           raise InputError(
-              f'{names[i]}:{pair.line}: id {_show(key)} is not in {names[j]} '
+              f'{name}:{pair.line}: id {_show(key)} is not in {file} '
               f'({len(ours):,} and {len(theirs):,} rows): expected the same '
               'documents; an `id` in each row of the test set names them alike'
           )
-    return [keyed[1][pair.id] for pair in ours]
+    return [other[pair.id] for pair in ours]
   if len(ours) != len(theirs):
     raise InputError(
         f'{names[0]} has {len(ours):,} rows, {names[1]} has {len(theirs):,}, '
@@ -60,7 +64,7 @@ def match(ours, theirs, names):
 
 
 def _by_id(pairs, name):
-  """Returns {id: Pair}; raises for a missing or repeated id."""
+  """Returns {id: Row}; raises for a missing or repeated id."""
   found = {}
   for pair in pairs:
     if pair.id is None:
@@ -104,8 +108,8 @@ def compare(pairs, scores, protocol):
   """Returns differences, both tests, wins, ties, losses, and examples.
 
   Args:
-    pairs: two lists of n Pairs, of the same documents in the same order.
-    scores: two lists of n, from `rouge.score_pairs`.
+    pairs: two lists of n Rows, of the same documents in the same order.
+    scores: two arrays [n, KEYS], from `rouge.score_rows`.
 
   Returns:
     dict of
@@ -117,15 +121,13 @@ def compare(pairs, scores, protocol):
         there is no id), scores (two numbers) and texts (two str, cut, from
         their first difference).
   """
-  keys = [*protocols.TYPES, protocols.MEAN]
-  ours, theirs = (
-      np.array([[row[key] for key in keys] for row in rows]) for rows in scores
+  ours, theirs = scores
+  names = [*rouge.KEYS, *[protocols.GEOMETRIC] * protocol.geometric]
+  found = intervals.compare(
+      ours, theirs, functools.partial(_with_geometric, protocol)
   )
-  names = [*keys, protocols.GEOMETRIC] if protocol.geometric else keys
-  found = intervals.compare(ours, theirs, _statistic(protocol, keys))
   differences = dict(zip(names, found, strict=True))
-  for i, key in enumerate(keys):
-    by = ours[:, i] - theirs[:, i]
+  for key, by in zip(rouge.KEYS, (ours - theirs).T):
     differences[key].update(
         wins=int((by > _TIE).sum()),
         ties=int((np.abs(by) <= _TIE).sum()),
@@ -137,46 +139,33 @@ def compare(pairs, scores, protocol):
       differences=differences,
       leading_test='p_bootstrap' if len(ours) >= FEW else 'p_randomisation',
       examples=[
-          _example([side[i] for side in pairs], [ours[i, -1], theirs[i, -1]])
-          for i in largest
+          dict(
+              {'line': one.line} if one.id is None else {'id': one.id},
+              scores=[float(ours[i, -1]), float(theirs[i, -1])],
+              texts=_shorten([one.prediction, other.prediction]),
+          )
+          for i, one, other in (
+              (i, *(side[i] for side in pairs)) for i in largest
+          )
           if by[i] > _TIE
       ],
   )
 
 
-def _statistic(protocol, keys):
-  """Returns a function that appends the geometric mean to means [..., k]."""
-
-  def statistic(means):
-    if not protocol.geometric:
-      return means
-    columns = dict(zip(keys, np.moveaxis(means, -1, 0)))
-    geometric = protocols.geometric_mean(protocol, columns)
-    return np.concatenate([means, np.array(geometric)[..., None]], axis=-1)
-
-  return statistic
-
-
-def _example(pairs, scores):
-  """Returns an entry of the examples of `compare`."""
-  name = pairs[0].id
-  return dict(
-      {'line': pairs[0].line} if name is None else {'id': name},
-      scores=[float(score) for score in scores],
-      texts=_shorten([pair.prediction for pair in pairs]),
-  )
+def _with_geometric(protocol, means):
+  """Appends the geometric mean to means [..., KEYS], if the protocol has it."""
+  if not protocol.geometric:
+    return means
+  columns = dict(zip(rouge.KEYS, np.moveaxis(means, -1, 0)))
+  geometric = protocols.geometric_mean(protocol, columns)
+  return np.concatenate([means, np.array(geometric)[..., None]], axis=-1)
 
 
 def _shorten(texts):
   """Returns two texts from their first difference, cut to _SHOWN characters."""
   words = [text.split() for text in texts]
-  same = 0
-  while (
-      all(same < len(side) for side in words)
-      and len({side[same] for side in words}) == 1
-  ):
-    same += 1
-  first = max(same - _BEFORE, 0)
+  same = [one == other for one, other in zip(*words)] + [False]
+  first = max(same.index(False) - _BEFORE, 0)
   shown = []
   for side in words:
     text = ' '.join((['...'] if first else []) + side[first:]) or '(empty)'
@@ -203,11 +192,17 @@ def format_text(result):
   tests = sorted(_TESTS, key=lambda test: test != result['leading_test'])
   head = ['F1 x 100', 'A', 'B', 'A - B', '95% interval']
   rows = [[*head, *(f'p: {_TESTS[test]}' for test in tests), 'won-tied-lost']]
-  rows += [
-      _cells(title, key, result, tests)
-      for key, title in _TITLES.items()
-      if key in result['differences']
-  ]
+  for key, found in result['differences'].items():
+    cells = [
+        _TITLES[key],
+        *(f'{scores[key]:.2f}' for scores in result['scores']),
+        f'{found["difference"]:+.2f}',
+        '{:.2f} to {:.2f}'.format(*found['interval']),
+        *(f'{found[test]:.4f}' for test in tests),
+    ]
+    if 'wins' in found:
+      cells.append(f'{found["wins"]:,}-{found["ties"]:,}-{found["losses"]:,}')
+    rows.append(cells)
   lines = [f'A: {visible(first)}', f'B: {visible(second)}', '']
   lines += tables.align(rows, (0, 7))
   ours, theirs = (scores[protocols.MEAN] for scores in result['scores'])
@@ -220,21 +215,6 @@ def format_text(result):
   for example in result['examples']:
     lines += _example_lines(example)
   return '\n'.join(lines)
-
-
-def _cells(title, key, result, tests):
-  """Returns the cells of one kind of ROUGE."""
-  found = result['differences'][key]
-  cells = [
-      title,
-      *(f'{scores[key]:.2f}' for scores in result['scores']),
-      f'{found["difference"]:+.2f}',
-      '{:.2f} to {:.2f}'.format(*found['interval']),
-      *(f'{found[test]:.4f}' for test in tests),
-  ]
-  if 'wins' in found:
-    cells.append(f'{found["wins"]:,}-{found["ties"]:,}-{found["losses"]:,}')
-  return cells
 
 
 def _example_lines(example):

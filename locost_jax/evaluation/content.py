@@ -36,29 +36,18 @@ WEIGHTS = 'content_loss_weights'
 
 
 class Common(NamedTuple):
-  """The most frequent words (str) and tokens (ids) of the training targets.
-
-  Attributes:
-    words: of the protocol.
-    tokens: of the vocabulary.
-    protocol: a name in `protocols.PROTOCOLS`.
-  """
+  """The most frequent words (str) and tokens (ids) of the training targets."""
 
   words: tuple
   tokens: tuple
-  protocol: str = 'locost'
+  protocol: str = 'locost'  # of the words; a name in `protocols.PROTOCOLS`
 
 
 def most_common(records, count=COMMONEST, protocol=protocols.AUTO):
-  """Finds the most frequent words and tokens of targets.
+  """Returns the Common of records, dicts with targets (ids) and reference.
 
-  Args:
-    records: iterable of dicts with targets (ids) and reference (str).
-    count: how many words, and how many tokens.
-    protocol: config.eval.protocol.
-
-  Returns:
-    Common; among equally frequent ones, the first to appear.
+  It has `count` words and tokens; of equally frequent ones, the first to
+  appear. protocol is config.eval.protocol.
   """
   words, tokens = collections.Counter(), collections.Counter()
   protocol = protocols.find(protocol)
@@ -122,15 +111,11 @@ def weights(batch, common):
 
 
 def input_text(tokens, vocabulary):
-  """Returns the text that a model read of one document.
+  """Returns the text of the tokens int [L], or [P, L], that a model read.
 
-  Args:
-    tokens: int [L]; or [P, L], each page with its own end mark.
-
-  Returns:
-    str. Pages are joined by newlines, even if a page ends within a sentence.
-    Pages without a letter or digit are left out, because config.data.empty_page
-    stands for a page without text.
+  Pages are joined by newlines, even if a page ends within a sentence. Pages
+  without a letter or digit are left out, because config.data.empty_page stands
+  for a page without text.
   """
   if tokens.ndim == 1:
     return vocabulary.decode(tokens.tolist())
@@ -175,10 +160,7 @@ def _eval_step():
 
 
 def _losses(model, params, batch):
-  """Returns {key: (sum, weight)} over the target tokens of a batch.
-
-  loss and content_loss: mean cross entropy in nats per token.
-  """
+  """Returns {key: (sum, weight)}; losses are in nats per target token."""
   import jax.numpy as jnp
 
   batch = dict(batch)
@@ -187,12 +169,10 @@ def _losses(model, params, batch):
     of_content = jnp.zeros_like(every)
   batch['decoder_loss_weights'] = jnp.stack([every, of_content], axis=-1)
   found = _eval_step()(params, batch, model=model)
-  loss, accuracy, weight = (
-      found[key] for key in ('loss', 'accuracy', 'weight')
-  )
+  loss, weight = found['loss'], found['weight']
   return {
       'loss': (loss[0], weight[0]),
-      'accuracy': (accuracy[0], weight[0]),
+      'accuracy': (found['accuracy'][0], weight[0]),
       'content_loss': (loss[1], weight[1]),
   }
 

@@ -5,9 +5,9 @@ config.decode, and only if a metric needs them. `baselines.py` gives the numbers
 to compare with.
 """
 
+import contextlib
 import dataclasses
 import functools
-from typing import Any, NamedTuple
 
 import jax
 from jax.experimental import multihost_utils
@@ -22,7 +22,6 @@ from locost_jax.devices import sharding
 from locost_jax.devices import watchdog
 from locost_jax.evaluation import content
 from locost_jax.evaluation import metric_table
-from locost_jax.evaluation import predictions
 from locost_jax.evaluation.metrics import metric as metric_lib
 from locost_jax.evaluation.metrics import protocols
 from locost_jax.generation import generate
@@ -37,87 +36,49 @@ def check(config):
   decode_settings.of_run(config)
 
 
-def _writes_sentinels(config):
-  """Whether the targets have sentinels: with span corruption."""
-  return config.get('span_corruption') is not None
-
-
-class Evaluated(NamedTuple):
-  """A model without its parameters, and how it is evaluated.
-
-  Attributes:
-    config: the whole config; uses eval.metrics, eval.protocol and decode.
-    common: the `content.Common` of the training targets; None: recall and
-      content_loss are not measured.
-  """
-
-  model: Any
-  vocabulary: Any
-  config: Any
-  mesh: Any
-  common: Any = None
-
-
-def evaluate(what, params, batches, task_name, split, predictions_path=None):
+def measure(what, params, batches, metrics=None, generated=None):
   """Measures a model on a split.
 
   Args:
-    what: an Evaluated.
-    params: its parameters, on the mesh.
+    what: an `assemble.Setup`, or an object with its model, vocabulary, mesh,
+      config (of which eval.metrics, eval.protocol and decode are used) and
+      common: the `content.Common` of the training targets, or None: recall and
+      content_loss are not measured.
+    params: the model's parameters, on the mesh.
     batches: iterator of (batch, info), this host's rows; info has the lists id
       and reference of the real rows, which precede the padding rows. A
       reference is a str, or a list of str that are all correct.
-    predictions_path: of `predictions.try_write`; None: no file.
-
-  Returns:
-    {'eval/TASK/loss': nats per token, 'eval/TASK/accuracy': 0 to 1,
-    'eval/TASK/rouge1': F1 x 100, ...}; 'eval/TASK-SPLIT/...' for other splits.
-  """
-  metrics, rows = measure(what, params, batches)
-  if predictions_path is not None and rows and jax.process_index() == 0:
-    predictions.try_write(
-        predictions_path, rows, predictions.metadata(what.config, len(rows))
-    )
-  if split != 'validation':
-    task_name = f'{task_name}-{split}'
-  return {f'eval/{task_name}/{name}': metrics[name] for name in metrics}
-
-
-def measure(what, params, batches, metrics=None, generated=None):
-  """Measures a model, like `evaluate`, but without metric prefixes and files.
-
-  Args:
     metrics: replaces config.eval.metrics.
     generated: a `generated_batches.GeneratedBatches`, for an evaluation that
       can be stopped and continued.
 
   Returns:
-    ({'loss': ..., 'rouge1': ..., ...}, [{id, prediction, reference,
-    tokens_kept}, ...]), the rows of all hosts; no rows if no metric needs
-    summaries. tokens_kept is the number of input tokens that the model read.
+    ({'loss': nats per target token, 'accuracy': 0 to 1, 'rouge1': F1 x 100,
+    ...}, [{id, prediction, reference, tokens_kept}, ...]), the rows of all
+    hosts; no rows if no metric needs summaries. tokens_kept is the number of
+    input tokens that the model read.
   """
-  model, vocabulary, config, mesh, common = what
-  names = config.eval.metrics if metrics is None else metrics
+  settings, mesh = what.config.eval, what.mesh
+  names = settings.metrics if metrics is None else metrics
   of_model = metric_table.select(names, metric_lib.MODEL)
-  of_text = metric_table.of_summaries(names, config.eval.protocol)
+  of_text = metric_table.of_summaries(names, settings.protocol)
   parts, rows = [], []
   with jax.set_mesh(mesh):
-    for i, (batch, info) in enumerate(content.with_weights(batches, common)):
+    for i, (batch, info) in enumerate(
+        content.with_weights(batches, what.common)
+    ):
       watchdog.heartbeat()
       shape = compiling.shape_of(batch['encoder_input_tokens'])
       if of_model:
-        placed = sharding.global_batch(batch, mesh, vocabulary.pad_id)
+        placed = sharding.global_batch(batch, mesh, what.vocabulary.pad_id)
         with compiling.describe(shape):
-          parts += [entry.sums(model, params, placed) for entry in of_model]
+          parts += [x.sums(what.model, params, placed) for x in of_model]
       if of_text:
         real = len(info['id'])
-        write = functools.partial(
-            _generate, model, params, batch, real, vocabulary, config, mesh
-        )
+        write = functools.partial(_generate, what, params, batch, real)
         with compiling.describe(shape):
           tokens = generated.get(i, write) if generated else write()
-        keep = _writes_sentinels(config)
-        rows += _rows(batch, info, tokens, vocabulary, common, keep)
+        rows += _rows(batch, info, tokens, what)
   measured = metric_lib.means(parts)
   for entry in of_model:
     if entry.derive is not None:
@@ -126,100 +87,78 @@ def measure(what, params, batches, metrics=None, generated=None):
     rows = collective.gather_rows(
         rows if sharding.host_part(mesh).leads else []
     )
-    measured |= score(
-        of_text,
-        [row['prediction'] for row in rows],
-        [row['reference'] for row in rows],
-        None if common is None else [row.pop('contents') for row in rows],
-    )
+    measured |= score(of_text, rows)
+    for row in rows:
+      row.pop('contents', None)
   return measured, rows
 
 
-def score(metrics, predictions, references, contents=None):
-  """Like `metrics.metric.score`, with progress on stderr."""
-  progress = Progress()
-  try:
+def score(metrics, rows, texts=None):
+  """Scores rows by metrics of texts, with progress on stderr.
+
+  Args:
+    rows: dicts with prediction, reference and, for CONTENT, contents.
+    texts: replace the predictions; None: nothing does.
+  """
+  with showing_progress() as show:
     return metric_lib.score(
-        metrics, predictions, references, contents, show_progress(progress)
+        metrics,
+        texts or [row['prediction'] for row in rows],
+        [row['reference'] for row in rows],
+        [row.get('contents') for row in rows],
+        show,
     )
-  finally:
-    progress.wipe()
 
 
-def show_progress(progress):
-  """Returns a function (done, total) that shows it and calls the watchdog."""
+@contextlib.contextmanager
+def showing_progress():
+  """Yields a function (done, total) that shows it and calls the watchdog."""
+  progress = Progress()
 
   def show(done, total):
     watchdog.heartbeat()
     if collective.is_first_host():
       progress.show('scoring', done, total)
 
-  return show
+  try:
+    yield show
+  finally:
+    progress.wipe()
 
 
-def group_by_length(rows):
-  """Groups rows of predictions by the number of tokens that the model read.
-
-  Returns:
-    List of (low, high, rows with low <= tokens_kept <= high), shortest first;
-    low is a power of two plus 1, high the next power; no group is empty.
-  """
-  groups = {}
-  for row in rows:
-    groups.setdefault((row['tokens_kept'] - 1).bit_length(), []).append(row)
-  return [((1 << k >> 1) + 1, 1 << k, groups[k]) for k in sorted(groups)]
+def _writes_sentinels(config):
+  return config.get('span_corruption') is not None
 
 
-def score_by_length(rows, names, protocol=protocols.AUTO):
-  """Scores the groups of `group_by_length` by the metrics of texts.
-
-  Returns:
-    List of (low, high, documents, {'rouge1': ..., ...}).
-  """
-  metrics = metric_table.select(names, metric_lib.TEXT, protocol=protocol)
-  return [
-      (
-          low,
-          high,
-          len(found),
-          score(
-              metrics,
-              [row['prediction'] for row in found],
-              [row['reference'] for row in found],
-          ),
-      )
-      for low, high, found in group_by_length(rows)
-  ]
-
-
-def _rows(batch, info, tokens, vocabulary, common, keep_sentinels):
+def _rows(batch, info, tokens, what):
   """Returns a row for each document, see `measure`, with its contents."""
-  rows = []
+  vocabulary, rows = what.vocabulary, []
   for i, (name, reference) in enumerate(zip(info['id'], info['reference'])):
-    kept = batch['encoder_input_tokens'][i] != vocabulary.pad_id
+    read = batch['encoder_input_tokens'][i]
     row = dict(
         id=name,
-        prediction=vocabulary.decode(tokens[i], keep_sentinels),
+        prediction=vocabulary.decode(tokens[i], _writes_sentinels(what.config)),
         reference=reference,
-        tokens_kept=int(kept.sum()),
+        tokens_kept=int((read != vocabulary.pad_id).sum()),
     )
-    if common is not None:
+    if what.common is not None:
       row['contents'] = content.of_document(
-          batch['encoder_input_tokens'][i], reference, vocabulary, common
+          read, reference, vocabulary, what.common
       )
     rows.append(row)
   return rows
 
 
-def _generate(model, params, batch, real, vocabulary, config, mesh):
+def _generate(what, params, batch, real):
   """Generates this host's rows of tokens, padding rows included."""
+  config, mesh = what.config, what.mesh
   inputs = np.array(batch['encoder_input_tokens'])
   # Padding rows would be decoded to max_length, so they copy the first row.
   inputs[real:] = inputs[:1]
   settings = decode_settings.with_ids(
-      decode_settings.of_run(config), vocabulary
+      decode_settings.of_run(config), what.vocabulary
   )
-  if _writes_sentinels(config):
+  if _writes_sentinels(what.config):
     settings = dataclasses.replace(settings, banned_ids=())
   rows = {'encoder_input_tokens': inputs}
   if decode_settings.method_of(settings) == 'sample':
@@ -228,7 +167,7 @@ def _generate(model, params, batch, real, vocabulary, config, mesh):
     )
   rows = sharding.global_batch(rows, mesh, settings.pad_id)
   tokens, _ = generate.generate(
-      model,
+      what.model,
       params,
       rows['encoder_input_tokens'],
       None,

@@ -22,12 +22,7 @@ class GeneratedBatches:
   """The batches generated so far with one model on one split."""
 
   def __init__(self, path, key):
-    """Reads the batches stored with this key, up to a damaged line.
-
-    Args:
-      path: this host's file; its directory is created.
-      key: everything the tokens depend on, a JSON object.
-    """
+    """Reads this host's file, up to a damaged line, if it has the same key."""
     self._path, self._journal, self._found = Path(path), None, []
     files.check_regular(path)
     try:
@@ -46,11 +41,9 @@ class GeneratedBatches:
       self._check()
 
   def get(self, number, generate):
-    """Returns the tokens of a batch, a list of lists.
+    """Returns the tokens of a batch, stored before or now made by `generate`.
 
-    Args:
-      generate: makes them, if they are not stored; then they are. A write error
-        is only logged.
+    A write error is only logged.
     """
     if number < len(self._found):
       return self._found[number]

@@ -165,8 +165,7 @@ def find_models(chosen, texts):
 def run(chosen, models, rows, settings):
   """Computes all metrics; an InputError of one does not stop the others.
 
-  Returns:
-    ({name: Result}, the first InputError of a metric, or None).
+  Returns ({name: Result}, the first InputError of a metric, or None).
   """
   found, problem = {}, None
   for name, one in chosen.items():

@@ -4,11 +4,10 @@ import hashlib
 import json
 import os
 from pathlib import Path
-import sys
-from typing import NamedTuple
 
 from locost_jax import files
 from locost_jax.config import decode_settings
+from locost_jax.config import progress
 from locost_jax.data import sources
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
@@ -29,52 +28,42 @@ _READING = (
 )
 
 
-class Pair(NamedTuple):
-  """A prediction and its references, each of which is correct."""
-
-  prediction: str
-  references: list
-  id: str | None = None
-  line: int = 0  # in the file, from 1
-  signature: str = ''  # of scores computed when the file was written
-
-
-def read(path, references=True):
-  """Reads a JSONL file of predictions as a list of Pair.
+def read(path, references=True, documents=False):
+  """Reads a JSONL file of predictions as a list of `metric.Row`.
 
   Fields of a row: `prediction`, a string; `reference`, a string, or
-  `references`, a list of strings; optional `id`, a string or an integer, and
-  `signature`, a string. Other fields are ignored.
+  `references`, a list of strings; optional `id`, a string or an integer,
+  `signature`, a string, and `document`. Other fields are ignored.
 
   Args:
     references: whether every row must have references.
+    documents: whether to read `document`, which may be a whole book.
 
   Raises:
     InputError: the file cannot be read or has no rows, or a row is not UTF-8,
       not JSON, or lacks a field; the message names file and line.
   """
-  pairs = []
+  rows = []
   for number, line in sources.read_lines(path):
     where = f'{path}:{number}'
     row = sources.parse_row(path, number, line, ['prediction'])
-    found = []
-    if references or 'reference' in row or 'references' in row:
-      found = _references(where, row)
+    has_any = references or 'reference' in row or 'references' in row
     signature = row.get('signature')
-    pairs.append(
-        Pair(
+    rows.append(
+        metric.Row(
             row['prediction'],
-            found,
+            _references(where, row) if has_any else [],
+            _document(where, row) if documents else None,
             _id(where, row),
             number,
             signature if isinstance(signature, str) else '',
         )
     )
-  if not pairs:
+  if not rows:
     raise InputError(
         f'{path}: has no rows; expected JSON Lines with prediction and reference'
     )
-  return pairs
+  return rows
 
 
 def _id(where, row):
@@ -122,48 +111,51 @@ def read_rows(path, documents, chosen):
     InputError: a file cannot be read, the rows do not match, or a document is
       missing.
   """
-  pairs, found = read(path), _documents(path)
+  rows = read(path, documents=documents is None)
   if documents is not None:
-    others = _documents(documents)
-    ids, known = [key for key, _ in found], dict(others)
-    if None not in ids and None not in known and len(known) == len(others):
-      missing = [key for key in ids if key not in known]
-      if missing:
-        raise InputError(
-            f'--documents={documents}: no row with the id {missing[0]} of '
-            f'{path}; {len(missing):,} of its {len(ids):,} ids are missing'
-        )
-      others = [(key, known[key]) for key in ids]
-    elif len(others) != len(found):
-      raise InputError(
-          f'--documents={documents}: {len(others):,} rows without ids, '
-          f'expected the {len(found):,} of {path}'
+    others = []
+    for number, line in sources.read_lines(documents):
+      where, row = f'{documents}:{number}', sources.parse_row(
+          documents, number, line, []
       )
-    found = others
+      others.append((_id(where, row), _document(where, row)))
+    texts = _match([row.id for row in rows], others, path, documents)
+    pairs = zip(rows, texts, strict=True)
+    rows = [row._replace(document=text) for row, text in pairs]
+  texts = [row.document for row in rows]
   for name, one in chosen.items():
-    texts = [document for _, document in found]
     if one.needs == metric.DOCUMENT and None in texts:
       raise InputError(
           f"{path}: row {texts.index(None) + 1} has no 'document', which "
           f'--metrics={name} needs; --documents=FILE reads them from another '
           'file'
       )
-  return [
-      metric.Row(pair.prediction, pair.references, document)
-      for pair, (_, document) in zip(pairs, found, strict=True)
-  ]
+  return rows
 
 
-def _documents(path):
-  """Returns (id as JSON or None, document or None) of each row."""
-  found = []
-  for number, line in sources.read_lines(path):
-    row = sources.parse_row(path, number, line, [])
-    if row.get('document') is not None:
-      sources.check_texts(f'{path}:{number}', row, ['document'])
-    key = None if row.get('id') is None else json.dumps(row['id'])
-    found.append((key, row.get('document')))
-  return found
+def _match(ids, others, path, documents):
+  """Returns the documents of rows, from [(id or None, document or None)]."""
+  known = dict(others)
+  if None not in ids and None not in known and len(known) == len(others):
+    if missing := [key for key in ids if key not in known]:
+      raise InputError(
+          f'--documents={documents}: no row with the id {missing[0]} of '
+          f'{path}; {len(missing):,} of its {len(ids):,} ids are missing'
+      )
+    return [known[key] for key in ids]
+  if len(others) != len(ids):
+    raise InputError(
+        f'--documents={documents}: {len(others):,} rows without ids, '
+        f'expected the {len(ids):,} of {path}'
+    )
+  return [document for _, document in others]
+
+
+def _document(where, row):
+  """Returns the document of a row, or None."""
+  if row.get('document') is not None:
+    sources.check_texts(where, row, ['document'])
+  return row.get('document')
 
 
 def selection_of(model_config):
@@ -177,13 +169,9 @@ def selection_of(model_config):
 def metadata(config, documents, checkpoint=None):
   """Returns the fields that all rows of a predictions file share.
 
-  Args:
-    documents: number of rows.
-    checkpoint: {step, sha256} of the model; None: it is not on disk yet.
-
-  Returns:
-    dict of signature (of ROUGE, if measured), settings (of decoding, as
-    `summarize` writes them, and of reading) and checkpoint.
+  They are signature (of ROUGE, if measured), settings (of decoding, as
+  `summarize` writes them, and of reading) and, if it is on disk, checkpoint:
+  {step, sha256} of the model.
   """
   settings = decode_settings.of_run(config)
   found = dict(
@@ -203,8 +191,8 @@ def metadata(config, documents, checkpoint=None):
   return found | ({'checkpoint': checkpoint} if checkpoint else {})
 
 
-def write(path, rows, shared=()):
-  """Writes rows as JSONL, atomically.
+def try_write(path, rows, shared=()):
+  """Writes rows as JSONL, atomically; reports a write error on stderr.
 
   A file of other settings or documents is kept: `NAME.settings-HASH.jsonl` is
   written instead of `NAME.jsonl`. `workdir.find` finds both.
@@ -221,16 +209,15 @@ def write(path, rows, shared=()):
       row['references'] = row.pop('reference')
     lines.append(json.dumps(row, ensure_ascii=False) + '\n')
   made_of = _made_of(lines)
-  if os.path.exists(path) and made_of != _made_of(
-      Path(path).read_bytes().splitlines()
-  ):
-    kept, path = path, Path(path).with_suffix(f'.settings-{made_of}.jsonl')
-    print(
-        f'{kept} has other settings or documents; wrote {path}',
-        file=sys.stderr,
-        flush=True,
-    )
-  files.write(path, ''.join(lines))
+  try:
+    if os.path.exists(path) and made_of != _made_of(
+        Path(path).read_bytes().splitlines()
+    ):
+      kept, path = path, Path(path).with_suffix(f'.settings-{made_of}.jsonl')
+      progress.note(f'{kept} has other settings or documents; wrote {path}')
+    files.write(path, ''.join(lines))
+  except OSError as error:
+    progress.note(f'{path} could not be written: {disk_error(error)}')
 
 
 def _made_of(lines):
@@ -245,15 +232,3 @@ def _made_of(lines):
       return None
     digest.update(json.dumps(row, sort_keys=True).encode() + b'\n')
   return digest.hexdigest()[:8]
-
-
-def try_write(path, rows, shared=()):
-  """Like `write`, but reports a write error on stderr."""
-  try:
-    write(path, rows, shared)
-  except OSError as error:
-    print(
-        f'{path} could not be written: {disk_error(error)}',
-        file=sys.stderr,
-        flush=True,
-    )

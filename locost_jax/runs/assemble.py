@@ -10,7 +10,6 @@ import itertools
 
 from locost_jax import models
 from locost_jax.data import cache as cache_lib
-from locost_jax.data import mixture
 from locost_jax.data import pipeline
 from locost_jax.data import tasks
 from locost_jax.devices import collective
@@ -20,36 +19,26 @@ from locost_jax.evaluation import baselines
 from locost_jax.evaluation import content
 from locost_jax.evaluation import evaluate
 from locost_jax.evaluation import metric_table
+from locost_jax.evaluation import predictions
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
 from locost_jax.models import parameters
 from locost_jax.workdir import phases as phases_lib
 
 _REFERENCES = 1000  # read to choose a protocol
-_SIDES = (
-    ('inputs', 'max_input_length'),
-    ('targets', 'max_target_length'),
-)
 
 
 class Setup:
   """One phase of a run, with its mesh, model, vocabulary and records.
 
   Attributes:
-    phase: a phases.Phase.
-    config, name, directory: the phase's.
-    mesh: the mesh of config.mesh.
     vocabulary: text <-> ids; None until `use_vocabulary`.
     caches: {split: the result of `cache.open_cache`}; {} until `open_caches`.
     shares: the result of `resume.resolve_schedule`.
   """
 
   def __init__(self, phase, devices=None):
-    """Makes the mesh.
-
-    Args:
-      devices: from `dry_run.topology_devices`; None: those of this process.
-    """
+    """Makes the mesh of a phases.Phase; devices None: those of this process."""
     self.phase = phase
     self.name, self.directory, self.config = phase
     self.mesh = sharding.make_mesh(self.config.mesh, devices)
@@ -67,10 +56,9 @@ class Setup:
 
     Until the vocabulary is known, it has the fewest tokens a model can have.
     """
-    if self.config.model.vocab_size:
-      return parameters.abstract_params(self.model)
+    model = self.config.model
     return parameters.abstract_params(
-        models.build(with_vocabulary(self.config.model))
+        self.model if model.vocab_size else models.build(with_vocabulary(model))
     )
 
   @property
@@ -80,15 +68,9 @@ class Setup:
 
   def train_batches(self, start_step):
     """Returns an endless iterator of this host's batches, from a step on."""
-    part = sharding.host_part(self.mesh)
-    return pipeline.train_batches(
-        self.caches['train'],
-        self.vocabulary,
-        self.config,
-        start_step,
-        part.index,
-        part.count,
-    )
+    cache, part = self.caches['train'], sharding.host_part(self.mesh)
+    where = start_step, part.index, part.count
+    return pipeline.train_batches(cache, self.vocabulary, self.config, *where)
 
   def eval_batches(self, cache):
     """Returns this host's batches of an evaluation split."""
@@ -104,23 +86,28 @@ class Setup:
       return {}
     return cache if isinstance(cache, dict) else {self.task: cache}
 
+  def documents(self, cache):
+    """Returns the number of documents of a split that evaluations measure."""
+    return min(self.config.eval.examples or len(cache), len(cache))
+
+  def _evaluation_caches(self):
+    """Returns the records of all evaluation splits that are open."""
+    both = self.eval_caches('validation'), self.eval_caches('test')
+    return [cache for found in both for cache in found.values()]
+
   def choose_metric(self):
-    """Sets config.checkpoint.metric if it is 'auto'.
+    """Sets config.checkpoint.metric if it is 'auto'; a run keeps its metric.
 
-    A continued run keeps its metric.
-
-    Returns:
-      (the metric, the number of validation documents in an evaluation).
+    Returns (the metric, the number of validation documents in an evaluation).
     """
-    settings, limit = self.config.checkpoint, self.config.eval.examples
+    settings = self.config.checkpoint
     documents = sum(
-        min(limit or len(cache), len(cache))
-        for cache in self.eval_caches('validation').values()
+        map(self.documents, self.eval_caches('validation').values())
     )
     if settings.metric == metric_table.AUTO:
       stored = phases_lib.read_config(self.directory) or {}
-      before = stored.get('checkpoint', {}).get('metric', metric_table.AUTO)
-      settings.metric = before
+      before = stored.get('checkpoint', {})
+      settings.metric = before.get('metric', metric_table.AUTO)
     if settings.metric == metric_table.AUTO:
       settings.metric = metric_table.choose_best_by(
           self.config.eval.metrics, documents
@@ -133,11 +120,10 @@ class Setup:
     Where one task of a mixture needs 'unicode', all tasks are scored by it.
     """
     settings, found = self.config.eval, set()
-    for split in 'validation', 'test':
-      for cache in self.eval_caches(split).values():
-        records = (cache[i] for i in range(min(len(cache), _REFERENCES)))
-        texts = [metric.as_list(record['reference']) for record in records]
-        found.add(protocols.choose(itertools.chain.from_iterable(texts)))
+    for cache in self._evaluation_caches():
+      records = (cache[i] for i in range(min(len(cache), _REFERENCES)))
+      texts = [metric.as_list(record['reference']) for record in records]
+      found.add(protocols.choose(itertools.chain.from_iterable(texts)))
     is_chosen = settings.protocol == protocols.AUTO
     if is_chosen and found:
       settings.protocol = 'unicode' if 'unicode' in found else 'locost'
@@ -155,43 +141,37 @@ class Setup:
 
   def labels(self):
     """Returns the signatures of evaluations, for telemetry.Options.labels."""
-    names, limit = self.config.eval.metrics, self.config.eval.examples
+    settings = self.config.eval
     return {
         f'eval/{task}/': {
             f'eval/{task}/signature/{name}': text
             for name, text in metric_table.signatures(
-                names,
-                min(limit or len(cache), len(cache)),
-                self.config.eval.protocol,
+                settings.metrics, self.documents(cache), settings.protocol
             ).items()
         }
         for task, cache in self.eval_caches('validation').items()
     }
 
   def evaluate(self, params, step):
-    """Evaluates on the validation split and keeps the predictions.
-
-    Returns:
-      {'eval/TASK/NAME': number}.
-    """
+    """Evaluates on validation, keeps predictions: {'eval/TASK/NAME': number}."""
     metrics = {}
     for task, cache in self.eval_caches('validation').items():
-      metrics |= evaluate.evaluate(
-          self.evaluated,
-          params,
-          self.eval_batches(cache),
-          task,
-          'validation',
-          self.predictions_file(task, 'validation', step),
-      )
+      measured, rows = evaluate.measure(self, params, self.eval_batches(cache))
+      self.write_predictions(task, 'validation', step, rows)
+      metrics |= {f'eval/{task}/{name}': x for name, x in measured.items()}
     return metrics
 
-  @property
-  def evaluated(self):
-    """The model that evaluations measure, an `evaluate.Evaluated`."""
-    return evaluate.Evaluated(
-        self.model, self.vocabulary, self.config, self.mesh, self.common
-    )
+  def write_predictions(self, task, split, step, rows, checkpoint=None):
+    """Writes rows of `evaluate.measure`, if there are any, on the first host.
+
+    checkpoint is {step, sha256} of the model, or None: it is not on disk yet.
+    """
+    if rows and collective.is_first_host():
+      predictions.try_write(
+          self.directory / 'predictions' / f'{task}-{split}-{step}.jsonl',
+          rows,
+          predictions.metadata(self.config, len(rows), checkpoint),
+      )
 
   @functools.cached_property
   def common(self):
@@ -206,21 +186,12 @@ class Setup:
       found = content.load(self.directory / content.FILE)
       if found.protocol == protocol:
         return found
-    caches = [self.caches.get('train')]
-    if caches == [None]:
-      caches = [
-          *self.eval_caches('validation').values(),
-          *self.eval_caches('test').values(),
-      ]
+    train = self.caches.get('train')
+    caches = self._evaluation_caches() if train is None else [train]
     return content.most_common(
         itertools.chain.from_iterable(map(baselines.first_records, caches)),
         protocol=protocol,
     )
-
-  def predictions_file(self, task, split, step):
-    """Returns the path of an evaluation's predictions."""
-    name = f'{task}-{split}-{step}.jsonl'
-    return self.directory / 'predictions' / name
 
   def use_vocabulary(self, vocabulary):
     """Sets the vocabulary, and config.model.vocab_size if it is 0."""
@@ -261,39 +232,3 @@ def fill_vocab_size(config, vocabulary):
         f'config.model.vocab_size={config.model.vocab_size}: expected 0 or at '
         f'least {vocabulary.size}, the tokens of the vocabulary'
     )
-
-
-def describe_cut(setup):
-  """Yields a line for each split with documents cut at the maximum lengths.
-
-  The counts are stored in the token caches, so they cost nothing here.
-  """
-  for split in 'train', 'validation':
-    found = setup.eval_caches(split)
-    if isinstance(cache := found.get(setup.task), mixture.Mixture):
-      found = cache.tasks
-    for task, cache in found.items():
-      parts = list(_parts_cut(cache, setup.config.data))
-      if parts:
-        yield f'{task}, {split}: {"; ".join(parts)}'
-
-
-def _parts_cut(cache, data):
-  """Yields 'data.max_input_length=512 cuts 3 of 9 inputs: ...'.
-
-  Yields nothing for a cache that is filled while the run trains.
-  """
-  stats, lengths = getattr(cache, 'stats', {}), getattr(cache, 'lengths', ())
-  for i, (side, key) in enumerate(_SIDES):
-    if not len(lengths) or (side == 'inputs' and data.pages):
-      continue
-    most, count = data[key], stats.get(f'{side}_cut')
-    share = ''
-    if count is None:  # a cache of an older version, or a part of a cache
-      count = int((lengths[:, i] >= most).sum())
-    else:
-      lost = stats[f'{side}_lost']
-      whole = lost + stats[f'{side[:-1]}_tokens']
-      share = f', {lost / max(whole, 1):.1%} of their tokens'
-    if count:
-      yield f'data.{key}={most} cuts {count:,} of {len(lengths):,} {side}{share}'

@@ -6,6 +6,8 @@ import os
 from locost_jax import files
 from locost_jax import models
 from locost_jax.config import decode_settings
+from locost_jax.config import schema
+from locost_jax.data import mixture
 from locost_jax.data import pipeline
 from locost_jax.data import tasks
 from locost_jax.data.pages import CHUNKS
@@ -18,7 +20,6 @@ from locost_jax.runs import assemble
 from locost_jax.runs import resume
 from locost_jax.training import objectives
 from locost_jax.training import optim
-from locost_jax.training import train
 from locost_jax.training import warm_start
 from locost_jax.vocabularies import sentencepiece_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
@@ -33,6 +34,7 @@ _TRAIN_EXTRA = (
     'array_record',
     'msgpack',
 )
+_SIDES = ('inputs', 'max_input_length'), ('targets', 'max_target_length')
 _WITHOUT_ROWS = (
     "config.train.init_map=(('(token_embedding|logits)/.*', ''),) to begin "
     'with new rows'
@@ -68,8 +70,7 @@ def check_all(setups, workdir):
 def check_keys(setup, first):
   """Raises an InputError for invalid values of the config."""
   config, mesh = setup.config, setup.mesh
-  train.check(config, mesh)
-  optim.make_schedule(config.optim, config.train.steps)
+  check_training_keys(config, mesh)
   check_evaluation_keys(setup)
   pipeline.check(config, sharding.batch_parts(mesh) * config.train.accumulate)
   if config.optim.groups or config.train.lora.rank:
@@ -81,6 +82,31 @@ def check_keys(setup, first):
           f'config.phases, {setup.name}: model.{key} cannot change from one '
           'phase to the next'
       )
+
+
+def check_training_keys(config, mesh):
+  """Raises an InputError for invalid values of keys that training reads."""
+  schema.check_config(config)
+  optim.check(config.optim, config.train.steps)
+  objectives.check(config)
+  settings = config.train
+  for key, value in (
+      ('train.eval_every', settings.eval_every),
+      ('checkpoint.keep_best', config.checkpoint.keep_best),
+  ):
+    if settings.patience and not value:
+      raise InputError(
+          f'train.patience={settings.patience} counts evaluations since '
+          f'the best one: expected {key} above 0'
+      )
+  sharding.check_batch_size(settings.batch_size, mesh, 'train.batch_size')
+  rows = settings.batch_size // sharding.batch_parts(mesh)
+  if rows % settings.accumulate:
+    raise InputError(
+        f'train.accumulate={settings.accumulate}: expected a divisor of {rows},'
+        ' the documents of a step on each device (train.batch_size='
+        f'{settings.batch_size})'
+    )
 
 
 def check_evaluation_keys(setup):
@@ -97,9 +123,7 @@ def check_evaluation_keys(setup):
 def check_forced_tokens(config, vocabulary):
   """Raises an InputError for forced tokens outside the vocabulary.
 
-  Args:
-    vocabulary: the vocabulary; None: one of config.data.vocabulary_size tokens
-      is to be trained.
+  None stands for a vocabulary to be trained, of config.data.vocabulary_size.
   """
   size = vocabulary.size if vocabulary else config.data.vocabulary_size
   try:
@@ -175,20 +199,18 @@ def choose_vocabulary(setups, workdir):
   Raises:
     InputError: two of these vocabularies differ, or train.init_from has none.
   """
-  names = sorted({setup.config.data.vocabulary for setup in setups})
-  if len(names) > 1:
+  name, *more = sorted({setup.config.data.vocabulary for setup in setups})
+  if more:
     raise InputError(
         'config.data.vocabulary must be the same in all phases, '
-        f'not {" and ".join(names)}'
+        f'not {" and ".join([name, *more])}'
     )
-  found = {}
+  found, load = {}, vocabulary_lib.load_vocabulary
   begun = phases_lib.read_config(workdir) is not None
   if begun:
-    found[str(workdir)] = vocabulary_lib.load_vocabulary(workdir / 'vocabulary')
-  if names[0] != 'train':
-    found[f'config.data.vocabulary={names[0]}'] = (
-        vocabulary_lib.load_vocabulary(names[0])
-    )
+    found[str(workdir)] = load(workdir / 'vocabulary')
+  if name != 'train':
+    found[f'config.data.vocabulary={name}'] = load(name)
   settings = setups[0].config.train
   init_from = settings.init_from
   # train.init_map may exclude the embedding.
@@ -204,16 +226,10 @@ def choose_vocabulary(setups, workdir):
           'unknown; put its tokenizer files there, or give another '
           f'config.data.vocabulary and {_WITHOUT_ROWS}'
       )
-  return _check_equal(found, '' if begun else f', or {_WITHOUT_ROWS}')
-
-
-def _check_equal(found, alternative):
-  """Returns the vocabulary of {where: vocabulary}; all must be equal."""
-  if not found:
-    return None
-  (first, vocabulary), *others = found.items()
+  (first, vocabulary), *others = found.items() or [('', None)]
   for where, other in others:
     if other.fingerprint != vocabulary.fingerprint:
+      alternative = '' if begun else f', or {_WITHOUT_ROWS}'
       raise InputError(
           f'{where} has another vocabulary ({other.size} tokens) than {first} '
           f'({vocabulary.size} tokens): expected the same{alternative}'
@@ -239,3 +255,35 @@ def _find_home(init_from):
         'directory; expected a WORKDIR or a Hugging Face directory'
     )
   return init_from
+
+
+def describe_cut(setup):
+  """Yields a line for each split with documents cut at the maximum lengths.
+
+  The counts are stored in the token caches, so they cost nothing here.
+  """
+  for split in 'train', 'validation':
+    found = setup.eval_caches(split)
+    if isinstance(cache := found.get(setup.task), mixture.Mixture):
+      found = cache.tasks
+    for task, cache in found.items():
+      if parts := '; '.join(_parts_cut(cache, setup.config.data)):
+        yield f'{task}, {split}: {parts}'
+
+
+def _parts_cut(cache, data):
+  """Yields 'data.max_input_length=512 cuts 3 of 9 inputs, ...'."""
+  # A cache that is filled while the run trains has neither.
+  stats, lengths = getattr(cache, 'stats', {}), getattr(cache, 'lengths', ())
+  for i, (side, key) in enumerate(_SIDES):
+    if not len(lengths) or (side == 'inputs' and data.pages):
+      continue
+    most, count, share = data[key], stats.get(f'{side}_cut'), ''
+    if count is None:  # a cache of an older version, or a part of a cache
+      count = int((lengths[:, i] >= most).sum())
+    else:
+      lost = stats[f'{side}_lost']
+      whole = lost + stats[f'{side[:-1]}_tokens']
+      share = f', {lost / max(whole, 1):.1%} of their tokens'
+    if count:
+      yield f'data.{key}={most} cuts {count:,} of {len(lengths):,} {side}{share}'

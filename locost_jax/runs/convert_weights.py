@@ -76,7 +76,7 @@ def import_release(source, target):
         train=dict(steps=0),
         phases=[],
     )
-    files.write(directory / phases_lib.CONFIG_FILE, _as_json(run_config))
+    _write_json(directory / phases_lib.CONFIG_FILE, run_config)
   notes = [f'{name}: not used by the model' for name in released.unread]
   if not copied:
     notes.append('no supported tokenizer: the run has no vocabulary')
@@ -112,11 +112,13 @@ def export_run(home, step_directory, stored, target, dtype, max_shard_size):
         lambda done: progress.show('writing', done, len(exported.tensors)),
     )
     progress.wipe()
-    for name, content in (
-        ('config.json', configs.release(config, settings, dtype)),
-        ('generation_config.json', configs.release_generation(settings)),
-    ):
-      (directory / name).write_text(_as_json(content))
+    _write_json(
+        directory / 'config.json', configs.release(config, settings, dtype)
+    )
+    _write_json(
+        directory / 'generation_config.json',
+        configs.release_generation(settings),
+    )
     copied, notes = [], []
     if vocabulary is not None:
       copied = copy_tokenizer(home, directory)
@@ -141,8 +143,8 @@ def export_run(home, step_directory, stored, target, dtype, max_shard_size):
   )
 
 
-def _as_json(content):
-  return json.dumps(content, indent=2) + '\n'
+def _write_json(path, content):
+  files.write(path, json.dumps(content, indent=2) + '\n')
 
 
 def copy_tokenizer(home, target):
@@ -156,30 +158,27 @@ def copy_tokenizer(home, target):
   return names
 
 
+_TOKENIZERS = {
+    byte_vocabulary.ByteVocabulary: 'ByT5Tokenizer',
+    sentencepiece_vocabulary.SentencePieceVocabulary: 'T5Tokenizer',
+}
+
+
 def describe_tokenizer(directory, vocabulary):
   """Writes tokenizer_config.json, which gives transformers the class."""
   path = directory / 'tokenizer_config.json'
-  is_bytes = isinstance(vocabulary, byte_vocabulary.ByteVocabulary)
-  notes = (
-      []
-      if not is_bytes
-      else ['a byte vocabulary: vocabulary.json; to transformers it is ByT5']
-  )
-  if not path.exists() and (
-      is_bytes
-      or isinstance(
-          vocabulary, sentencepiece_vocabulary.SentencePieceVocabulary
-      )
-  ):
+  if type(vocabulary) in _TOKENIZERS and not path.exists():
     content = dict(
-        tokenizer_class='ByT5Tokenizer' if is_bytes else 'T5Tokenizer',
+        tokenizer_class=_TOKENIZERS[type(vocabulary)],
         extra_ids=vocabulary.extra_ids,
         pad_token='<pad>',
         eos_token='</s>',
         unk_token='<unk>',
     )
-    path.write_text(_as_json(content))
-  return notes
+    _write_json(path, content)
+  if isinstance(vocabulary, byte_vocabulary.ByteVocabulary):
+    return ['a byte vocabulary: vocabulary.json; to transformers it is ByT5']
+  return []
 
 
 @contextlib.contextmanager
@@ -208,8 +207,8 @@ def _remove(directory):
     shutil.rmtree(directory, ignore_errors=True)
     if not directory.exists():
       time.sleep(0.05)
-    if not directory.exists():
-      return
+      if not directory.exists():
+        return
 
 
 def check_verifiable(name):
@@ -279,14 +278,13 @@ def _transformers_logits(directory, inputs, targets):
     raise InputError(
         f'--verify: transformers cannot load {directory}: {reason}'
     ) from None
-  tokens = lambda ids: torch.tensor(ids, dtype=torch.long)
+  inputs, targets = (
+      torch.tensor(ids, dtype=torch.long) for ids in (inputs, targets)
+  )
   with torch.inference_mode():
-    return (
-        model.float()
-        .eval()(
-            input_ids=tokens(inputs),
-            attention_mask=torch.ones(inputs.shape, dtype=torch.long),
-            decoder_input_ids=tokens(targets),
-        )
-        .logits.numpy()
+    found = model.float().eval()(
+        input_ids=inputs,
+        attention_mask=torch.ones_like(inputs),
+        decoder_input_ids=targets,
     )
+    return found.logits.numpy()

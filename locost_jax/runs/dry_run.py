@@ -27,8 +27,8 @@ from locost_jax.models import flops
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
 from locost_jax.runs import checks
-from locost_jax.runs import train_run
 from locost_jax.training import train
+from locost_jax.training import warm_start
 
 INSTALL = "pip install 'locost_jax[tpu-aot]'"
 # Without these libtpu asks the cloud for the type of the machine, and logs many
@@ -57,8 +57,10 @@ def dry_run(phases, workdir, devices=None):
       setup.use_vocabulary(vocabulary)
     elif not setup.config.model.vocab_size:  # a vocabulary will be trained
       setup.config.model.vocab_size = setup.config.data.vocabulary_size
-  if warm_start_report := train_run.check_init(setups[0]):
-    collective.log(warm_start_report)
+  first = setups[0]
+  _, report = warm_start.load(first.config, first.shapes, first.directory)
+  if report:
+    collective.log(report)
   return {'phases': [measure_phase(setup, devices) for setup in setups]}
 
 
@@ -103,79 +105,61 @@ def compile_step(setup):
   if config.data.pages not in pages_lib.LOCALITIES:
     # Tokens and chunks are padded; pages are cut.
     read[0] += -read[0] % mesh.shape[sharding.SEQUENCE]
+  batch = {
+      key: jax.ShapeDtypeStruct(
+          (documents, *shape),
+          jnp.float32 if key == 'decoder_loss_weights' else jnp.int32,
+          sharding=sharding.batch_sharding(mesh, key),
+      )
+      for key, shape in (
+          ('encoder_input_tokens', read),
+          ('decoder_input_tokens', (T,)),
+          ('decoder_target_tokens', (T,)),
+          ('decoder_loss_weights', (T,)),
+      )
+  }
+  results = dict(
+      batch=dict(
+          documents=documents, input_tokens=math.prod(read), target_tokens=T
+      ),
+      mesh=dict(mesh.shape),
+      device=mesh.devices.flat[0].device_kind,
+      flops=flops.of_step(setup.model, (documents, *read), (documents, T)),
+      memory=None,
+      refused=None,
+  )
   with jax.set_mesh(mesh):
     programs = train.make_programs(config, setup.model, mesh)
     state = sharding.abstract_arrays(
         jax.eval_shape(lambda: programs.init(jax.random.key(0))),
         programs.shardings,
     )
-    step = programs.step.trace(
-        state,
-        {
-            key: _array(mesh, (documents, *shape), key, dtype)
-            for key, shape, dtype in (
-                ('encoder_input_tokens', read, jnp.int32),
-                ('decoder_input_tokens', (T,), jnp.int32),
-                ('decoder_target_tokens', (T,), jnp.int32),
-                ('decoder_loss_weights', (T,), jnp.float32),
-            )
-        },
-    )
-    results = dict(
-        batch=dict(
-            documents=documents,
-            input_tokens=math.prod(read),
-            target_tokens=T,
-        ),
-        mesh=dict(mesh.shape),
-        device=mesh.devices.flat[0].device_kind,
-        flops=flops.of_step(setup.model, (documents, *read), (documents, T)),
-        memory=None,
-        refused=None,
-    )
+    step = programs.step.trace(state, batch)
     try:
-      results['memory'] = account(step.lower().compile(), bytes_of(state))
+      results['memory'] = _account(step.lower().compile(), state)
     except jax.errors.JaxRuntimeError as error:
-      if 'RESOURCE_EXHAUSTED' not in str(error):
+      _, is_refused, message = str(error).partition('RESOURCE_EXHAUSTED: ')
+      if not is_refused:
         raise
-      results['refused'] = (
-          str(error).partition('RESOURCE_EXHAUSTED: ')[2].split('\n')[0]
-      )
+      results['refused'] = message.split('\n')[0]
   return results
 
 
-def _array(mesh, shape, key, dtype):
-  """Returns the ShapeDtypeStruct of an array of a batch, sharded on the mesh."""
-  return jax.ShapeDtypeStruct(
-      shape, dtype, sharding=sharding.batch_sharding(mesh, key)
-  )
-
-
-def account(compiled, state):
+def _account(compiled, state):
   """Returns a program's memory as XLA reports it; see `compile_step`."""
   sizes = compiled.memory_analysis()
   taken = dict(
-      state=state,
+      state=sum(
+          math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
+          for x in jax.tree.leaves(state)
+      ),
       arguments=sizes.argument_size_in_bytes,
       temporary=sizes.temp_size_in_bytes,
       output=sizes.output_size_in_bytes,
       reused=sizes.alias_size_in_bytes,
   )
-  taken['total'] = (
-      taken['arguments']
-      + taken['temporary']
-      + taken['output']
-      - taken['reused']
-  )
-  return taken
-
-
-def bytes_of(tree):
-  """Returns the bytes per device of a tree of sharded shapes."""
-  return sum(
-      math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
-      for x in jax.tree.leaves(tree)
-  )
+  used = taken['arguments'] + taken['temporary'] + taken['output']
+  return taken | dict(total=used - taken['reused'])
 
 
 def largest_batch(config):
@@ -247,34 +231,39 @@ def format_text(phases):
 
 def _lines(phase):
   """Yields the lines of a phase, from `measure_phase`."""
-  batch, mesh, memory_of_step = phase['batch'], phase['mesh'], phase['memory']
+  batch, mesh, show = phase['batch'], phase['mesh'], memory.format_bytes
   devices, operations = math.prod(mesh.values()), phase['flops']
   each = f', {operations / devices:.3g} on each device' if devices > 1 else ''
   axes = ' '.join(f'{axis}={size}' for axis, size in mesh.items())
+  read, written = batch['input_tokens'], batch['target_tokens']
   yield (
       f'{phase["name"] or "training"} on {phase["task"]}, {phase["steps"]} '
       'steps; nothing was run'
   )
-  yield from tables.align(
-      [
-          [
-              '  largest batch',
-              f'{batch["documents"]} documents, {batch["input_tokens"]} -> '
-              f'{batch["target_tokens"]} tokens',
-          ],
-          ['  devices', f'{devices} x {phase["device"]}, {axes}'],
-          ['  parameters', f'{phase["parameters"] / 1e6:.1f}M'],
-          ['  a step', f'{operations:.3g} FLOPs{each}'],
-      ],
-      left=(0, 1),
-      least=17,
-  )
+  for title, text in (
+      (
+          'largest batch',
+          f'{batch["documents"]} documents, {read} -> {written} tokens',
+      ),
+      ('devices', f'{devices} x {phase["device"]}, {axes}'),
+      ('parameters', f'{phase["parameters"] / 1e6:.1f}M'),
+      ('a step', f'{operations:.3g} FLOPs{each}'),
+  ):
+    yield f'  {title:15}  {text}'
   yield '  memory of a device'
-  yield from tables.align(
-      list(_memory(memory_of_step, phase['available'])),
-      left=(0, 2),
-      least=(15, 9, 0),
-  )
+  rows, available = [], phase['available']
+  if step := phase['memory']:
+    state, reused = show(step['state']), show(step['reused'])
+    rows += [
+        ('arguments', f'{state} parameters and optimiser, and the batch'),
+        ('temporary', 'gradients and what they are made from'),
+        ('output', f'{reused} of it in place of arguments'),
+        ('total', ''),
+    ]
+  rows = [[f'    {key}', show(step[key]), text] for key, text in rows]
+  if available is not None:
+    rows.append(['    available', show(available), ''])
+  yield from tables.align(rows, left=(0, 2), least=(15, 9, 0))
   if phase['refused']:
     yield f'  the compiler refuses the step:\n    {phase["refused"]}'
   if not phase['fits']:
@@ -282,26 +271,7 @@ def _lines(phase):
         '  IT DOES NOT FIT: try train.remat=full, a larger train.accumulate,\n'
         '  shorter inputs, a smaller model, optim.name=adafactor, or more devices'
     )
-  elif phase['available'] is not None:
-    share = memory_of_step['total'] / phase['available']
-    yield f'  it fits: {share:.0%} of what is available'
+  elif available is not None:
+    yield f'  it fits: {step["total"] / available:.0%} of what is available'
   else:
     yield '  the compiler takes it; the free memory is unknown'
-
-
-def _memory(step, available):
-  """Yields the rows of the table of memory."""
-  show = memory.format_bytes
-  if step:
-    for key, text in (
-        (
-            'arguments',
-            f'{show(step["state"])} parameters and optimiser, and the batch',
-        ),
-        ('temporary', 'gradients and what they are made from'),
-        ('output', f'{show(step["reused"])} of it in place of arguments'),
-        ('total', ''),
-    ):
-      yield [f'    {key}', show(step[key]), text]
-  if available is not None:
-    yield ['    available', show(available), '']

@@ -30,11 +30,7 @@ SECONDS = 60  # time limit of each answer
 
 
 def run(phases, workdir, expected, seconds, file):
-  """Runs all checks.
-
-  Args:
-    expected: {'hosts', 'devices': number, or None for any}.
-  """
+  """Runs all checks; expected is {'hosts', 'devices': number or None: any}."""
 
   def report(title, text):
     if collective.is_first_host():
@@ -120,11 +116,8 @@ def sum_over_devices():
 def write_and_read(workdir, seconds):
   """Every host writes a file into WORKDIR and looks for those of all hosts.
 
-  Args:
-    workdir: WORKDIR; made if missing, and removed again in this case.
-
-  Returns:
-    The free bytes on WORKDIR's disk.
+  A missing WORKDIR is made and removed again. Returns the free bytes on its
+  disk.
   """
   # Listed before any host makes them; the last host removes them.
   made = [path for path in (workdir, *workdir.parents) if not path.exists()]

@@ -45,7 +45,15 @@ def check_unchanged(setups, workdir):
   Args:
     setups: assemble.Setups of all phases; the configs' schedules are resolved.
   """
-  _check_phases(setups, workdir)
+  before = phases_lib.read_config(workdir)
+  if before is not None:
+    names = [name for name, _ in before.get('phases') or ()]
+    wanted = [setup.name for setup in setups if setup.name]
+    if names != wanted:
+      raise InputError(
+          f'{workdir} was started with the phases {names}, not {wanted}: use '
+          'another --workdir'
+      )
   for i, setup in enumerate(setups):
     stored = phases_lib.read_config(setup.directory)
     setup.shares = resolve_schedule(setup.config, stored)
@@ -77,20 +85,6 @@ def check_unchanged(setups, workdir):
         )
 
 
-def _check_phases(setups, workdir):
-  """Raises unless WORKDIR is new or has the same phases."""
-  stored = phases_lib.read_config(workdir)
-  if stored is None:
-    return
-  names = [name for name, _ in stored.get('phases') or ()]
-  wanted = [setup.name for setup in setups if setup.name]
-  if names != wanted:
-    raise InputError(
-        f'{workdir} was started with the phases {names}, not {wanted}: use '
-        'another --workdir'
-    )
-
-
 def resolve_schedule(config, stored=None):
   """Turns the shares of train.steps in config.optim into steps.
 
@@ -104,19 +98,17 @@ def resolve_schedule(config, stored=None):
   Returns:
     {'optim.warmup_steps': 0.05, ...}, the shares in the config.
   """
-  shares, steps = {}, config.train.steps
-  known = {} if stored is None else stored.get(phases_lib.SHARES, {})
-  if stored is not None and 'optim' in stored:
+  shares, steps, stored = {}, config.train.steps, stored or {}
+  if 'optim' in stored:
     steps = stored['train']['steps']
   for key in optim.STEP_KEYS:
     name, value = f'optim.{key}', config.optim[key]
-    if not optim.is_share(value):
-      continue
-    shares[name] = value
-    if known.get(name) == value:
-      config.optim[key] = stored['optim'][key]
-    else:
-      config.optim[key] = optim.to_steps(value, steps)
+    if optim.is_share(value):
+      shares[name] = value
+      is_known = stored.get(phases_lib.SHARES, {}).get(name) == value
+      config.optim[key] = (
+          stored['optim'][key] if is_known else optim.to_steps(value, steps)
+      )
   return shares
 
 
@@ -164,12 +156,12 @@ def list_differences(stored, config, keys='.*', free=_FREE):
   )
   if not new.get('model.vocab_size'):
     new['model.vocab_size'] = old.get('model.vocab_size')
-  missing = object()
+  ignored, missing = re.compile(rf'phases|{phases_lib.SHARES}\..*'), object()
   return {
       key: (old.get(key), new.get(key))
       for key in old.keys() | new.keys()
-      if not re.match(rf'phases$|{phases_lib.SHARES}\.', key)
-      and re.fullmatch(keys, key)
+      if re.fullmatch(keys, key)
+      and not ignored.fullmatch(key)
       and not free.fullmatch(key)
       and old.get(key, missing) != new.get(key, missing)
   }

@@ -1,7 +1,6 @@
-"""Trains a whole run, or evaluates it: each function is one story."""
+"""Trains a whole run: its lock, checks and phases."""
 
 import contextlib
-from pathlib import Path
 import shutil
 
 import jax
@@ -16,14 +15,10 @@ from locost_jax.evaluation import content
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
 from locost_jax.runs import checks
-from locost_jax.runs import final_table
-from locost_jax.runs import resume
+from locost_jax.runs import evaluate_run
 from locost_jax.telemetry import metrics_log
 from locost_jax.training import train
 from locost_jax.training import warm_start
-from locost_jax.vocabularies import vocabulary as vocabulary_lib
-from locost_jax.workdir import checkpoint
-from locost_jax.workdir import find
 from locost_jax.workdir import phases as phases_lib
 
 
@@ -47,12 +42,12 @@ def train_run(config, phases, workdir, options, when_read=lambda: None):
         f'workdir {workdir}'
     )
     for line in dict.fromkeys(
-        line for setup in setups for line in assemble.describe_cut(setup)
+        line for setup in setups for line in checks.describe_cut(setup)
     ):
       collective.log(line)
     for setup in setups:
       train_phase(setup, options)
-    return final_table.measure_run(setups, workdir, 'validation')
+    return evaluate_run.measure_run(setups, workdir, 'validation')
 
 
 def _prepare(config, setups, workdir):
@@ -66,7 +61,8 @@ def _prepare(config, setups, workdir):
   assemble.fill_vocab_size(config, vocabulary)
   for setup in setups:
     setup.use_vocabulary(vocabulary)
-  check_init(setups[0])
+  first = setups[0]
+  warm_start.load(first.config, first.shapes, first.directory)  # or raises
   for setup in setups:
     setup.open_caches(
         workdir / 'cache',
@@ -95,88 +91,6 @@ def train_phase(setup, options):
   train.train(setup, options._replace(labels=setup.labels()))
 
 
-def evaluate_run(phases, workdir, whole_split=False, by_length=False):
-  """Evaluates the best checkpoint of WORKDIR.
-
-  Uses the test split, or validation if it is missing. Data and decoding may
-  differ from training; the model may not, except for its dropout.
-
-  Args:
-    whole_split: whether to measure all documents and ignore
-      config.eval.examples, which is meant for evaluations during training.
-  """
-  setups = [assemble.Setup(phase) for phase in phases]
-  for setup in setups:
-    if whole_split:
-      setup.config.eval.examples = 0
-    checks.check_evaluation_keys(setup)
-  setup = choose_setup(setups, workdir)
-  checks.require_train_extra()
-  tasks.check(setup.config)
-  vocabulary = vocabulary_lib.load_vocabulary(setup.directory / 'vocabulary')
-  checks.check_forced_tokens(setup.config, vocabulary)
-  setup.use_vocabulary(vocabulary)
-  caches = workdir / 'cache'
-  setup.open_caches(caches, ('test', 'validation'))
-  setup.caches['test'] = without_hidden(setup.caches['test'], setup.vocabulary)
-  split = 'test' if setup.caches['test'] is not None else 'validation'
-  if setup.config.eval.baselines:
-    setup.open_caches(caches, ('train',))
-  return final_table.measure_run([setup], workdir, split, by_length)
-
-
-def choose_setup(setups, workdir):
-  """Returns the Setup of the phase that WORKDIR's best checkpoint belongs to."""
-  if not workdir.is_dir():
-    raise InputError(f'--workdir={workdir}: no such directory; train first')
-  run = find.find_run(workdir)
-  if run is None:
-    raise InputError(f'--workdir={workdir}: no config.json of a run in it')
-  home, _, stored = run
-  home = Path(home).resolve()
-  for setup in setups:
-    if setup.directory.resolve() == home:
-      resume.check_same_model(setup, stored)
-      return setup
-  raise InputError(
-      f'--workdir={workdir}: its last phase is {run[0]}, which this config '
-      'does not have'
-  )
-
-
-def without_hidden(cache, vocabulary):
-  """Returns a test split without the tasks whose summaries are hidden, or None.
-
-  Args:
-    cache: from `cache.open_cache`: a Cache, a dict of them, or None.
-  """
-  if cache is None:
-    return None
-  several = cache if isinstance(cache, dict) else {'': cache}
-  empty = len(vocabulary_lib.surround(vocabulary, []))
-  shown = {
-      task: found
-      for task, found in several.items()
-      if (found.lengths[:, 1] > empty).any()
-  }
-  for task in several.keys() - shown.keys():
-    collective.log(
-        f'{task or "the task"}: the summaries of the test split are hidden'
-    )
-  if not shown:
-    collective.log('measuring on the validation split')
-    return None
-  return shown if isinstance(cache, dict) else cache
-
-
-def check_init(setup):
-  """Returns a line that reports the parameters of train.init_from, or None."""
-  begun = checkpoint.latest_step(setup.directory / 'checkpoints') is not None
-  if begun or not setup.config.train.init_from:
-    return None
-  return warm_start.load(setup.config, setup.shapes)[1]
-
-
 @contextlib.contextmanager
 def hold_lock(workdir):
   """Holds the lock on WORKDIR; the first host holds it for all hosts."""
@@ -194,8 +108,7 @@ def removing_on_input_error(workdir, missing):
   WORKDIR is kept if it has a token cache, which may have taken hours to make,
   and directories are kept if another run has written to them.
 
-  Args:
-    missing: WORKDIR and those of its parents that the lock had to make.
+  `missing` are WORKDIR and those of its parents that the lock had to make.
   """
   names = {path.name for path in workdir.glob('*')}
   is_new = missing and names <= {phases_lib.LOCK_FILE}

@@ -24,13 +24,7 @@ PIECE_BYTES = 64 << 20
 
 
 def of_states(
-    head,
-    states,
-    targets,
-    weights,
-    label_smoothing=0.0,
-    z_loss=0.0,
-    copied=None,
+    head, states, targets, weights, label_smoothing=0.0, z_loss=0.0, copied=None
 ):
   """Computes `cross_entropy` and `hits` of head(states) in pieces, to save memory.
 
@@ -123,11 +117,9 @@ def cross_entropy(
   Returns:
     (loss in nats summed over tokens, number of tokens), scalars.
   """
-  precise = jnp.promote_types(logits.dtype, jnp.float32)
-  logits = logits.astype(precise)
+  logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
   log_z = jax.nn.logsumexp(logits, axis=-1)
-  is_target = jnp.arange(logits.shape[-1]) == targets[..., None]
-  at_target = jnp.sum(jnp.where(is_target, logits, 0), axis=-1)
+  at_target = _at_target(logits, targets)
   if copied is not None:
     at_target = log_z + copied.mixed(at_target - log_z)
   # sum_v q_v (log_z - logits_v) with sum_v q_v = 1: no [B, T, V] of log p.
@@ -139,36 +131,29 @@ def cross_entropy(
   loss = log_z - expected
   if z_loss:
     loss += z_loss * log_z**2
-  ones = jnp.ones_like(loss)
-  return _total(loss, weights), _total(ones, weights)
+  return _total(loss, weights), _total(jnp.ones_like(loss), weights)
 
 
 def log_likelihoods(logits, targets, copied=None):
-  """Returns log p of each target: [B, T], float32 at least.
-
-  Args:
-    logits: [B, T, V].
-    targets: int [B, T], token ids.
-  """
+  """Logits [B, T, V], targets int [B, T] -> log p of each target [B, T]."""
   logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
-  is_target = jnp.arange(logits.shape[-1]) == targets[..., None]
-  at_target = jnp.sum(jnp.where(is_target, logits, 0), axis=-1)
-  log_p = at_target - jax.nn.logsumexp(logits, axis=-1)
+  log_p = _at_target(logits, targets) - jax.nn.logsumexp(logits, axis=-1)
   return log_p if copied is None else copied.mixed(log_p)
+
+
+def _at_target(logits, targets):
+  is_target = jnp.arange(logits.shape[-1]) == targets[..., None]
+  return jnp.sum(jnp.where(is_target, logits, 0), axis=-1)
 
 
 def hits(logits, targets, weights, copied=None):
   """Returns the weighted count of targets with the largest logit, in float32.
 
-  Among equal logits the first one counts. With a copy head, a target counts if
-  its probability is at least that of the vocabulary's best token and that of
-  the input's best position, each without the other part. This counts slightly
-  more targets than the exact argmax, which would need p of every token.
-
-  Args:
-    logits: [B, T, V].
-    targets: int [B, T].
-    weights: [B, T], as in `cross_entropy`.
+  Arguments as in `cross_entropy`. Among equal logits the first one counts. With
+  a copy head, a target counts if its probability is at least that of the
+  vocabulary's best token and that of the input's best position, each without
+  the other part. This counts slightly more targets than the exact argmax, which
+  would need p of every token.
   """
   if copied is not None:
     log_z = jax.nn.logsumexp(logits, axis=-1)

@@ -40,8 +40,7 @@ class Objective(NamedTuple):
 
 
 def make(config, model, shapes):
-  """Makes the objective of a run."""
-  check(config)
+  """Makes the objective of a run; `check` accepts its config."""
   return OBJECTIVES[config.train.objective](config, model, shapes)
 
 
@@ -82,7 +81,7 @@ def simcas(config, model, shapes):
             'generator': state.opt_state,
             'selector': turn.init(state.params),
             'turns': jnp.int32(0),
-            'last': selector_turn.no_metrics(),
+            'last': {name: jnp.float32(0) for name in selector_turn.METRICS},
         }
     )
 
@@ -142,11 +141,8 @@ OBJECTIVES = {'likelihood': likelihood, 'simcas': simcas}
 def sampling_seeds(batch, key, model):
   """Returns the selector's sampling seeds of a step.
 
-  A seed depends on the document's tokens and the step, not on the document's
-  position in the batch.
-
-  Returns:
-    uint32 [B].
+  A seed (uint32 [B]) depends on the document's tokens and the step, not on the
+  document's position in the batch.
   """
   inputs = batch['encoder_input_tokens']
   inputs = inputs.reshape(inputs.shape[0], -1, inputs.shape[-1])

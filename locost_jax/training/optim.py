@@ -26,12 +26,14 @@ import jax.numpy as jnp
 import optax
 
 from locost_jax.config import schema
+from locost_jax.errors import check_choice
 from locost_jax.errors import InputError
 from locost_jax.models import parameters
 
 # Weight decay suits matrices that multiply; it would pull biases, norms,
 # position biases and the state spaces (log_dt, A, B, C) to arbitrary values.
 _DECAYED = re.compile(r'(.*/)?(kernel|lora_[ab]|token_embedding/embedding)')
+_CLIP = 1.0  # Adafactor: the largest root mean square of an update
 # nn.scan stacks the layers on the first axis of everything below `layers`.
 _STACKED = re.compile(r'(.*/)?layers/.*')
 
@@ -85,13 +87,9 @@ def to_steps(value, steps):
 def make_schedule(config, steps):
   """Returns the learning rate as a function of the step.
 
-  Args:
-    steps: config.train.steps, where the cooldown ends.
-
-  Returns:
-    A function from a step (number or int array) to a float32 scalar.
+  config is config.optim, which `check` accepts; steps is config.train.steps,
+  where the cooldown ends. The function takes a number or an int array.
   """
-  check_schedule(config, steps)
   peak = float(config.learning_rate)
   settings = dict(config)
   settings.update({key: to_steps(config[key], steps) for key in STEP_KEYS})
@@ -109,14 +107,16 @@ def make_schedule(config, steps):
   return schedule
 
 
-def check_schedule(config, steps):
-  """Raises an InputError for an invalid schedule; see `make_schedule`."""
+def check(config, steps):
+  """Raises an InputError for values of config.optim; steps: of config.train."""
   schema.check_section('optim', config)
-  if config.schedule not in SCHEDULES:
+  check_choice('optim.name', config.name, ('adamw', 'adafactor'))
+  if config.name == 'adamw' and not config.scale_by_parameter:
     raise InputError(
-        f'optim.schedule={config.schedule!r}: expected '
-        f'{" or ".join(map(repr, SCHEDULES))}'
+        "optim.scale_by_parameter=False: has no effect with optim.name='adamw';"
+        " expected True, or optim.name='adafactor'"
     )
+  check_choice('optim.schedule', config.schedule, SCHEDULES)
   for name, other in SCHEDULES.items():
     for key in other.keys:
       if config[key] and key not in SCHEDULES[config.schedule].keys:
@@ -131,41 +131,22 @@ def check_schedule(config, steps):
     )
 
 
-def check_name(config):
-  """Raises an InputError for an unknown optimiser or a key that it ignores."""
-  if config.name not in ('adamw', 'adafactor'):
-    raise InputError(
-        f"optim.name={config.name!r}: expected 'adamw' or 'adafactor'"
-    )
-  if config.name == 'adamw' and not config.scale_by_parameter:
-    raise InputError(
-        "optim.scale_by_parameter=False: has no effect with optim.name='adamw';"
-        " expected True, or optim.name='adafactor'"
-    )
-
-
 def make_optimizer(config, steps, params):
   """Returns the whole optimiser: clip, direction, decay, groups, rate.
 
   The rate depends on the step and not on the optimiser's own count, so that it
   stays right when steps are skipped: `update` needs `step=`, an int scalar.
 
-  Args:
-    params: the parameters or their shapes; only paths are read.
-
-  Returns:
-    An optax.GradientTransformationExtraArgs for the trained part of `split`:
-    frozen parameters have no optimiser state and do not count in the clipped
-    norm.
+  It is for the trained part of `split`: frozen parameters have no optimiser
+  state and do not count in the clipped norm. Of `params` only paths are read.
 
   Raises:
-    InputError: as in `check_name`, a group's regex matches no path, or every
+    InputError: as in `check`, a group's regex matches no path, or every
       parameter is frozen.
   """
-  check_name(config)
-  schedule = make_schedule(config, steps)
+  check(config, steps)
   factors = group_factors(config.groups, params)
-  if not any(jax.tree.leaves(factors)):
+  if not any(factors.values()):
     raise InputError(f'optim.groups={config.groups}: every parameter is frozen')
   parts = []
   if config.clip:
@@ -175,10 +156,16 @@ def make_optimizer(config, steps, params):
   else:
     parts += [
         optax.scale_by_factored_rms(decay_rate=0.8),
-        _clip_by_layer_rms(1.0),
+        _by_path(
+            lambda path, u, p: u / jnp.maximum(1.0, _layer_rms(path, u) / _CLIP)
+        ),
     ]
     if config.scale_by_parameter:
-      parts.append(_scale_by_layer_rms(1e-3))
+      parts.append(
+          _by_path(
+              lambda path, u, p: u * jnp.maximum(_layer_rms(path, p), 1e-3)
+          )
+      )
   if config.weight_decay:
     is_decayed = lambda path: _DECAYED.fullmatch(path) is not None
     parts.append(
@@ -187,9 +174,9 @@ def make_optimizer(config, steps, params):
             lambda params: parameters.map_paths(is_decayed, params),
         )
     )
-  if any(factor != 1 for factor in jax.tree.leaves(factors)):
-    parts.append(_scale_groups(factors))
-  return optax.chain(*parts, _scale_by_rate(schedule))
+  if any(factor != 1 for factor in factors.values()):
+    parts.append(_by_path(lambda path, u, p: factors[path] * u))
+  return optax.chain(*parts, _scale_by_rate(make_schedule(config, steps)))
 
 
 def split(params, groups):
@@ -197,52 +184,36 @@ def split(params, groups):
 
   Differentiate with respect to the first alone, so that no gradient of a frozen
   parameter is computed.
-
-  Args:
-    params: nested dict of parameters or shapes.
   """
   factors = group_factors(groups, params)
-  return (
-      _pick(params, factors, lambda factor: factor != 0),
-      _pick(params, factors, lambda factor: factor == 0),
-  )
+  trained, frozen = {}, {}
+  for path, leaf in parameters.flatten(params).items():
+    (trained if factors[path] else frozen)[path] = leaf
+  return parameters.unflatten(trained), parameters.unflatten(frozen)
 
 
 def combine(one, other):
   """Merges two nested dicts without a common path: the inverse of `split`."""
-  both = dict(one)
-  for key, node in other.items():
-    both[key] = combine(one[key], node) if key in one else node
-  return both
-
-
-def _pick(params, factors, is_picked):
-  """Returns the part of a nested dict whose factors are picked."""
-  picked = {}
-  for key, node in params.items():
-    if isinstance(node, dict):
-      node = _pick(node, factors[key], is_picked)
-      if node:
-        picked[key] = node
-    elif is_picked(factors[key]):
-      picked[key] = node
-  return picked
+  return parameters.unflatten(
+      parameters.flatten(one) | parameters.flatten(other)
+  )
 
 
 def group_factors(groups, params):
-  """Returns the factor on the rate of every parameter.
+  """Returns the factor on the rate of every parameter: {path: factor}.
 
   Args:
     groups: ((regex, factor), ...); the first regex that matches the whole path
       decides, 0 freezes. A path looks like 'encoder/layers/mixer/ssm/log_dt'.
+    params: the parameters or their shapes; the result has their order.
 
   Raises:
     InputError: a regex that matches no path.
   """
   rows = [(re.compile(pattern), float(factor)) for pattern, factor in groups]
-  paths = jax.tree.leaves(parameters.map_paths(str, params))
+  paths = list(parameters.flatten(params))
   for regex, _ in rows:
-    if not any(regex.fullmatch(path) for path in paths):
+    if not any(map(regex.fullmatch, paths)):
       raise InputError(
           f'optim.groups: {regex.pattern!r} matches no parameter; '
           f'paths read like {paths[0]!r}'
@@ -252,7 +223,7 @@ def group_factors(groups, params):
     matching = (factor for regex, factor in rows if regex.fullmatch(path))
     return next(matching, 1.0)
 
-  return parameters.map_paths(factor_of, params)
+  return {path: factor_of(path) for path in paths}
 
 
 def norms_by_group(tree, squares):
@@ -268,7 +239,7 @@ def norms_by_group(tree, squares):
     The squares add up to the square of the global norm.
   """
   groups = {}
-  for i, path in enumerate(jax.tree.leaves(parameters.map_paths(str, tree))):
+  for i, path in enumerate(parameters.flatten(tree)):
     modules = path.split('/')[:-1] or [path]
     depth = 3 if 'layers' in modules[1:2] else 2
     name = '/'.join(modules[:depth]).removesuffix('_norm')
@@ -279,16 +250,13 @@ def norms_by_group(tree, squares):
   }
 
 
-def _scale_groups(factors):
-  """Multiplies by the factor at each path; frozen paths are missing."""
-  by_path = {}
-  parameters.map_with_path(by_path.setdefault, factors)
-
-  def update(updates, params):
-    del params
-    return parameters.map_with_path(lambda path, u: by_path[path] * u, updates)
-
-  return optax.stateless(update)
+def _by_path(function):
+  """Changes each update to function(path, update, parameter)."""
+  return optax.stateless(
+      lambda updates, params: parameters.map_with_path(
+          function, updates, params
+      )
+  )
 
 
 def _scale_by_rate(schedule):
@@ -304,39 +272,11 @@ def _scale_by_rate(schedule):
   )
 
 
-def _clip_by_layer_rms(threshold):
-  """Divides each layer's update by max(1, rms / threshold)."""
-
-  def update(updates, params):
-    del params
-    return parameters.map_with_path(
-        lambda path, u: u / jnp.maximum(1.0, _layer_rms(path, u) / threshold),
-        updates,
-    )
-
-  return optax.stateless(update)
-
-
-def _scale_by_layer_rms(smallest):
-  """Multiplies each layer's update by max(rms of its parameter, smallest)."""
-
-  def update(updates, params):
-    return parameters.map_with_path(
-        lambda path, u, p: u * jnp.maximum(_layer_rms(path, p), smallest),
-        updates,
-        params,
-    )
-
-  return optax.stateless(update)
-
-
 def _layer_rms(path, x):
   """Root mean square of each layer of a stacked array, else of the whole array.
 
   optax.adafactor would take one over all stacked layers; in T5, layers are
   separate arrays with a root mean square each.
   """
-  axes = None
-  if _STACKED.fullmatch(path):
-    axes = tuple(range(1, x.ndim))
+  axes = tuple(range(1, x.ndim)) if _STACKED.fullmatch(path) else None
   return jnp.sqrt(jnp.mean(jnp.square(x), axis=axes, keepdims=True))

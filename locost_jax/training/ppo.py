@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from locost_jax.config import schema
 from locost_jax.errors import check_choice
 
 SKIP = ('release', 'paper')
@@ -106,12 +105,7 @@ def advantages(
 def above_mean(rewards, tokens):
   """Advantages without a critic: rewards minus the mean of their chunk.
 
-  Args:
-    rewards: [B, C, J].
-    tokens: bool [B, C, J].
-
-  Returns:
-    [B, C, J]; 0 for padding.
+  Rewards [B, C, J], tokens bool [B, C, J] -> [B, C, J]; 0 for padding.
   """
   return jnp.where(tokens, rewards - mean(rewards, tokens)[..., None], 0)
 
@@ -158,14 +152,7 @@ def losses(new, old, tokens, clip=0.2, entropy=0.1):
 def normalised(x, mask):
   """Normalises x along the last axis: (x - mean) / unbiased standard deviation.
 
-  A single number stays as it is.
-
-  Args:
-    x: [..., n].
-    mask: bool [..., n], true for the numbers that count.
-
-  Returns:
-    [..., n]; 0 where the mask is false.
+  A single number stays as it is; x is 0 where the mask is false.
   """
   count = mask.sum(-1, keepdims=True)
   off = jnp.where(mask, x - mean(x, mask)[..., None], 0)
@@ -181,8 +168,7 @@ def mean(x, mask):
 
 
 def check(config):
-  """Raises an InputError for invalid values of config.selector."""
-  schema.check_section('selector', config)
+  """Raises an InputError for unknown names in config.selector."""
   check_choice('selector.skip', config.skip, SKIP)
   check_choice('selector.trace', config.trace, TRACES)
   check_choice('selector.baseline', config.baseline, BASELINES)

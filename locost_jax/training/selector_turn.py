@@ -12,13 +12,14 @@ each piece of the batch has its own rollout and updates. Equations:
 Axes: B documents, C chunks, J tokens of a chunk, T target length, D d_model.
 """
 
-import copy
 import functools
 import re
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import optax
 
 from locost_jax.models import lora
 from locost_jax.models import parameters
@@ -52,11 +53,6 @@ class Turned(NamedTuple):
   culprit: Any
 
 
-def no_metrics():
-  """The metrics before the first turn: zeros."""
-  return {name: jnp.float32(0) for name in METRICS}
-
-
 class SelectorTurn:
   """The selector's part of a step."""
 
@@ -76,12 +72,10 @@ class SelectorTurn:
         (r'selector/.*', 1.0),
         (r'.*', 0.0),
     )
-    rules = default_rules(config)
-    rules.groups = self.groups
-    optimizer = optim.make_optimizer(rules, config.train.steps, shapes)
-    self._optimizer = optimizer
-    # The rate is constant, so any step will do.
-    self._update = functools.partial(optimizer.update, step=jnp.int32(0))
+    self._optimizer = optax.chain(
+        optax.scale_by_adam(),
+        optax.scale(-np.float32(config.selector.learning_rate)),
+    )
     paths = parameters.flatten(shapes)
     self._first = next(
         i for i, path in enumerate(paths) if re.match(FROZEN[0], path)
@@ -101,7 +95,7 @@ class SelectorTurn:
     del last
     trained, frozen = optim.split(params, self.groups)
     start = trained, opt_state
-    pieces = split_batch(batch, self._pieces)
+    pieces = step_lib.split_batch(batch, self._pieces)
     keys = jax.random.split(rng, self._pieces)
     after, metrics = jax.lax.scan(
         functools.partial(self._take_piece, frozen), start, (pieces, keys)
@@ -109,14 +103,10 @@ class SelectorTurn:
     metrics = {
         name: jnp.mean(metrics[name]).astype(jnp.float32) for name in METRICS
     }
-    is_finite = jnp.all(
-        jnp.stack(
-            [
-                jnp.all(jnp.isfinite(x))
-                for x in jax.tree.leaves((after, metrics))
-            ]
-        )
-    )
+    finite = [
+        jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves((after, metrics))
+    ]
+    is_finite = jnp.all(jnp.stack(finite))
     trained, opt_state = jax.tree.map(
         functools.partial(jnp.where, is_finite), after, start
     )
@@ -150,37 +140,10 @@ class SelectorTurn:
         collected,
         learning,
         judge=judge,
-        update=self._update,
+        update=self._optimizer.update,
         settings=self._settings,
     )
     return tuple(carry), seen | learned
-
-
-def default_rules(config):
-  """Returns config.optim with the settings of the selector's Adam."""
-  rules = copy.deepcopy(config.optim)
-  rules.update(
-      name='adamw',
-      schedule='constant',
-      learning_rate=config.selector.learning_rate,
-      warmup_steps=0.0,
-      flat_steps=0.0,
-      cooldown_steps=0.0,
-      b1=0.9,
-      b2=0.999,
-      eps=1e-8,
-      scale_by_parameter=True,
-      weight_decay=0.0,
-      clip=0.0,
-  )
-  return rules
-
-
-def split_batch(batch, pieces):
-  """[B, ...] -> [pieces, B / pieces, ...]; row b is in piece b % pieces."""
-  return jax.tree.map(
-      lambda x: x.reshape(-1, pieces, *x.shape[1:]).swapaxes(0, 1), batch
-  )
 
 
 class Experience(NamedTuple):
@@ -232,17 +195,20 @@ def collect(params, batch, rng, *, model, settings):
   )
   reward = settings.reward_scale * jnp.exp(-loss / jnp.maximum(count, 1))
   attention = apply(memory, *targets_read(batch, model), method='attention')
-  found = credit(rollout, reward, attention, settings)
-  return jax.lax.stop_gradient((found, describe(rollout, reward, attention)))
+  found = _credit(rollout, reward, attention, settings)
+  total = rollout.tokens.sum((1, 2))
+  selected = (rollout.actions & rollout.tokens).sum((1, 2))
+  metrics = {
+      'reward': jnp.mean(reward),
+      'selected': jnp.mean(selected),
+      'selected_share': jnp.mean(selected / jnp.maximum(total, 1)),
+      'selected_attention': jnp.mean(1 - attention[:, 0, 0]),
+  }
+  return jax.lax.stop_gradient((found, metrics))
 
 
-def credit(rollout, reward, attention, settings):
-  """Splits each summary's reward over the actions.
-
-  Args:
-    reward: R [B].
-    attention: [B, C, J + 1], from `SimCAS.attention`.
-  """
+def _credit(rollout, reward, attention, settings):
+  """Splits summaries' rewards [B] over actions, by attention [B, C, J + 1]."""
   tokens, actions = rollout.tokens, rollout.actions
   rewards = ppo.rewards(
       reward,
@@ -276,18 +242,6 @@ def credit(rollout, reward, attention, settings):
       advantages=gains,
       returns=returns,
   )
-
-
-def describe(rollout, reward, attention):
-  """Returns means over documents, for the log; arguments as in `credit`."""
-  total = rollout.tokens.sum((1, 2))
-  selected = (rollout.actions & rollout.tokens).sum((1, 2))
-  return {
-      'reward': jnp.mean(reward),
-      'selected': jnp.mean(selected),
-      'selected_share': jnp.mean(selected / jnp.maximum(total, 1)),
-      'selected_attention': jnp.mean(1 - attention[:, 0, 0]),
-  }
 
 
 def targets_read(batch, model):
@@ -361,31 +315,24 @@ def learn(trained, opt_state, collected, rng, *, judge, update, settings):
     stays = lambda carry, rng: carry
     return jax.lax.cond(carry[2], take_epoch, stays, carry, rng), None
 
-  zeros = ppo.Losses(*[jnp.zeros((), state.dtype)] * len(ppo.Losses._fields))
-  zeros = jax.tree.map(lambda x: x.astype(collected.advantages.dtype), zeros)
+  zero = jnp.zeros((), collected.advantages.dtype)
+  zeros = ppo.Losses(*[zero] * len(ppo.Losses._fields))
   start = (trained, opt_state), zeros, jnp.bool_(True)
   epochs = jax.random.split(rng, settings.epochs)
   ((trained, opt_state), found, _), _ = jax.lax.scan(maybe_epoch, start, epochs)
-  return (
-      trained,
-      opt_state,
-      {
-          'policy_loss': found.policy,
-          'value_loss': found.value,
-          'entropy': found.entropy,
-          'kl': found.kl,
-      },
-  )
+  metrics = {
+      'policy_loss': found.policy,
+      'value_loss': found.value,
+      'entropy': found.entropy,
+      'kl': found.kl,
+  }
+  return trained, opt_state, metrics
 
 
 def mean_losses(trained, some, judge, settings):
-  """Returns PPO's losses of a minibatch, averaged over its documents.
+  """Returns (the total, ppo.Losses) of a minibatch: means over documents.
 
-  Args:
-    some: an `Experience` of arrays [B, n, ...], state [B, D].
-
-  Returns:
-    (the total, ppo.Losses): scalars.
+  `some` is an `Experience` of arrays [B, n, ...], state [B, D].
   """
   log_probs, entropies, values = judge(
       trained, some.observations, some.state, some.actions

@@ -63,15 +63,7 @@ def init_state(rng, model, optimizer, groups=(), adapters=None):
   )
 
 
-def train_step(
-    state,
-    batch,
-    *,
-    model,
-    optimizer,
-    schedule,
-    config,
-):
+def train_step(state, batch, *, model, optimizer, schedule, config):
   """One update of the parameters. Pure; `train.make_programs` compiles it.
 
   Gradients are computed only for the trained part of `optim.split`; frozen
@@ -156,21 +148,22 @@ def loss_and_gradients(sums_of, trained, batch, rng, accumulate=1):
     part = gradient_of(trained, piece, jax.random.fold_in(rng, index))
     return jax.tree.map(jnp.add, total, part), None
 
-  pieces = jax.tree.map(
-      lambda x: x.reshape(-1, accumulate, *x.shape[1:]).swapaxes(0, 1), batch
-  )
+  pieces = split_batch(batch, accumulate)
   zero = jnp.zeros_like(weight)
   zeros = (zero, zero), jax.tree.map(jnp.zeros_like, trained)
   total, _ = jax.lax.scan(add, zeros, (jnp.arange(accumulate), pieces))
   return total
 
 
-def guarded_update(state, trained, gradients, is_finite, optimizer):
-  """Updates the parameters, or changes nothing if is_finite is False.
+def split_batch(batch, pieces):
+  """[B, ...] -> [pieces, B / pieces, ...]; row b is in piece b % pieces."""
+  return jax.tree.map(
+      lambda x: x.reshape(-1, pieces, *x.shape[1:]).swapaxes(0, 1), batch
+  )
 
-  Args:
-    is_finite: scalar bool, whether loss and gradient norm are finite.
-  """
+
+def guarded_update(state, trained, gradients, is_finite, optimizer):
+  """Updates the parameters, or changes nothing unless `is_finite`, a scalar."""
   updates, opt_state = optimizer.update(
       gradients, state.opt_state, trained, step=state.step
   )
@@ -188,7 +181,7 @@ def _gradient_metrics(gradients, squares, params, groups):
   `culprit` is the index in jax.tree.leaves(params) of the first parameter with
   a non-finite gradient; -1 if all are finite.
   """
-  factors = jax.tree.leaves(optim.group_factors(groups, params))
+  factors = list(optim.group_factors(groups, params).values())
   places = jnp.asarray(np.flatnonzero(factors))  # of the trained ones
   is_bad = ~jnp.isfinite(squares)
   culprit = jnp.where(jnp.any(is_bad), places[jnp.argmax(is_bad)], -1)
@@ -214,8 +207,6 @@ def _batch_metrics(batch, model):
 
 def eval_step(params, batch, *, model):
   """Sums loss and hits over the target tokens of a batch.
-
-  Pure; the caller compiles it.
 
   Args:
     batch: as in `train_step`; padding rows have zero weights. Weights

@@ -46,12 +46,21 @@ class Source(NamedTuple):
   where: str  # the value of train.init_from, for messages
 
 
-def load(config, shapes):
+def load(config, shapes, directory=None):
   """Loads the parameters to copy from train.init_from.
 
+  Args:
+    directory: of a run; None: a run that has not begun.
+
   Returns:
-    ({path: numpy array}, a line that reports what is copied).
+    ({path: numpy array}, a line that reports what is copied); ({}, None) if
+    train.init_from is empty or the run has a checkpoint.
   """
+  has_begun = directory is not None and (
+      checkpoint.latest_step(os.path.join(directory, 'checkpoints')) is not None
+  )
+  if has_begun or not config.train.init_from:
+    return {}, None
   source = read(config.train.init_from)
   target = parameters.flatten(shapes)
   chosen = choose(source, target, config.model.name, config.train.init_map)
@@ -111,14 +120,11 @@ def takes_vocabulary(rows, target):
 
 
 def choose(source, target, name, rows):
-  """Chooses the parameters to copy.
+  """Chooses the parameters to copy: returns {path: path in the source}.
 
   Args:
     target: {path: array or shape} of the run's parameters.
     rows: config.train.init_map.
-
-  Returns:
-    {path: path in the source} of the parameters to copy.
 
   Raises:
     InputError: a row that matches nothing or names a missing path, different
@@ -131,27 +137,25 @@ def choose(source, target, name, rows):
           f'train.init_map: {pattern!r} matches no parameter; '
           f'paths read like {min(target)!r}'
       )
-  alike = {_part(path) for path in target}
-  if source.name not in ('', name):
-    alike = {
-        part
-        for part in alike
-        if _below(part, target) == _below(part, source.params)
-    }
+  is_same = source.name in ('', name)
+  alike = {
+      part
+      for part in set(map(_part, target))
+      if is_same or _below(part, target) == _below(part, source.params)
+  }
   chosen = {}
   for path, leaf in target.items():
     source_path = _by_rows(rows, path)
     if source_path is None:
       known = _part(path) in alike and path in source.params
       source_path = path if known else ''
-    elif source_path and source_path not in source.params:
-      raise InputError(
-          f'{given}: has no {source_path}, which train.init_map wants '
-          f'for {path}; paths there read like '
-          f'{min(source.params)!r}'
-      )
     if not source_path:
       continue
+    if source_path not in source.params:
+      raise InputError(
+          f'{given}: has no {source_path}, which train.init_map wants '
+          f'for {path}; paths there read like {min(source.params)!r}'
+      )
     have, want = source.params[source_path].shape, leaf.shape
     if len(have) != len(want) or any(
         h != w and (path, i) not in VOCABULARY
@@ -183,36 +187,33 @@ def take(source, target, chosen):
 
 def describe(source, target, chosen):
   """Reports in a line the copied, the new and the unused parameters."""
-
-  def size(path):
-    return math.prod(target[path].shape)
-
-  total, copied, parts = sum(map(size, target)), 0, []
+  size = lambda path: math.prod(target[path].shape)
+  total, copied, notes = sum(map(size, target)), 0, []
+  fresh = target.keys() - chosen.keys()
+  unused = source.params.keys() - set(chosen.values())
+  if fresh:
+    groups = _shortest_prefixes(fresh, target)
+    new = (f'{x} ({sum(map(size, _below(x, fresh))):,})' for x in groups)
+    notes.append(f'fresh: {_list(new)}')
+  parts = []
   for path, source_path in chosen.items():
     have, want = source.params[source_path].shape, target[path].shape
     copied += math.prod(map(min, have, want))
-    for i, (h, w) in enumerate(zip(have, want)):
+    for h, w, side in zip(have, want, ('rows', 'columns')):
       if h != w:
-        parts.append(
-            f'{path}: {h:,} {"columns" if i else "rows"} there, {w:,} here'
-        )
-  fresh = target.keys() - chosen.keys()
-  unused = source.params.keys() - set(chosen.values())
-  line = (
-      f'warm start from {source.where}'
-      f'{f" ({source.name})" if source.name else ""}: copied {copied:,} of '
+        parts.append(f'{path}: {h:,} {side} there, {w:,} here')
+  if parts:
+    notes.append(', '.join(parts))
+  if unused:
+    notes.append(
+        f'not used: {_list(_shortest_prefixes(unused, source.params))}'
+    )
+  name = f' ({source.name})' if source.name else ''
+  begin = (
+      f'warm start from {source.where}{name}: copied {copied:,} of '
       f'{total:,} parameters ({copied / total:.0%})'
   )
-  if fresh:
-    line += '; fresh: ' + _list(
-        f'{group} ({sum(map(size, _below(group, fresh))):,})'
-        for group in _shortest_prefixes(fresh, target)
-    )
-  if parts:
-    line += f'; {", ".join(parts)}'
-  if unused:
-    line += f'; not used: {_list(_shortest_prefixes(unused, source.params))}'
-  return line
+  return '; '.join([begin, *notes])
 
 
 def _by_rows(rows, path):

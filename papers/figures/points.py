@@ -103,7 +103,7 @@ def of_run(directory, split=None, protocol='locost'):
   protocol, points = protocols.find(protocol), []
   home, step, config = find_run(directory)
   for task, path in find_predictions(home, step, split).items():
-    scores = rouge.score_pairs(predictions.read(str(path)), protocol)
+    scores = rouge.score_rows(predictions.read(str(path)), protocol)
     summary = rouge.summarize(scores, protocol)
     low, high = summary['intervals'][protocols.MEAN]
     points.append(

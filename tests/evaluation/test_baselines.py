@@ -38,11 +38,11 @@ def test_best_constant_is_the_best_of_all():
 def test_best_constant_with_an_unlimited_search_stops_early(monkeypatch):
   rng = np.random.default_rng(7)
   train, validation = _sentences(rng, 400), _sentences(rng, 20)
-  scored, score_pairs = [], rouge_lib.score_pairs
+  scored, score_rows = [], rouge_lib.score_rows
   monkeypatch.setattr(
       rouge_lib,
-      'score_pairs',
-      lambda pairs, *rest: scored.extend(pairs) or score_pairs(pairs, *rest),
+      'score_rows',
+      lambda rows, *rest: scored.extend(rows) or score_rows(rows, *rest),
   )
   unlimited = baselines.best_constant(train, validation, most_exact=400)
   assert len(scored) < 200 * len(validation)

@@ -8,6 +8,7 @@ import pytest
 from locost_jax import score
 from locost_jax.evaluation import compare_predictions
 from locost_jax.evaluation import predictions
+from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
 from tests import tiny_run
 from tests.data.rows import write_jsonl as write
@@ -146,9 +147,10 @@ def test_different_documents_give_one_line(compare, ours, theirs, expected):
   assert err.startswith('error: ') and expected in err
 
 
-def test_a_number_and_its_text_are_the_same_id():
-  read = [predictions.Pair('a', ['a'], '7')]
-  assert compare_predictions.match(read, read, 'ab') == read
+def test_a_number_and_its_text_are_the_same_id(tmp_path):
+  path = write(tmp_path / 'a.jsonl', [row('a', 7)])
+  number, text = predictions.read(path), [metric.Row('a', ['a'], id='7')]
+  assert compare_predictions.match(number, text, 'ab') == text
 
 
 def test_different_references_and_signatures_give_warnings(compare):

@@ -1,6 +1,7 @@
 """The two metrics of evaluation/content.py: recall and content_loss."""
 
 import functools
+import types
 
 import jax
 import numpy as np
@@ -90,7 +91,13 @@ def setup():
 
 def measure(setup, batches):
   model, params, config, mesh = setup
-  what = evaluate.Evaluated(model, VOCABULARY, config, mesh, COMMON)
+  what = types.SimpleNamespace(
+      model=model,
+      vocabulary=VOCABULARY,
+      config=config,
+      mesh=mesh,
+      common=COMMON,
+  )
   return evaluate.measure(what, params, batches)
 
 

@@ -13,6 +13,7 @@ from locost_jax import score
 from locost_jax.config import commands
 from locost_jax.errors import InputError
 from locost_jax.evaluation import predictions
+from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import processes
 from locost_jax.evaluation.metrics import protocols
 from locost_jax.evaluation.metrics import rouge
@@ -113,18 +114,16 @@ def test_references_that_are_counted_in_part_give_a_warning(
 @pytest.mark.parametrize('name', ['pagesum', 'google', 'unicode'])
 def test_processes_do_not_change_scores(name, monkeypatch):
   protocol = protocols.find(name)
-  pairs = [
-      predictions.Pair(f'a b {i} c {i % 7}', [f'b a {i % 5} {i}'])
-      for i in range(130)
+  rows = [
+      metric.Row(f'a b {i} c {i % 7}', [f'b a {i % 5} {i}']) for i in range(130)
   ]
   seen = []
-  expected = rouge.score_pairs(pairs, protocol)
+  expected = rouge.score_rows(rows, protocol)
   monkeypatch.setattr(processes, '_SMALL', 0)
-  scores = rouge.score_pairs(
-      pairs, protocol, 2, lambda done, total: seen.append((done, total))
+  scores = rouge.score_rows(
+      rows, protocol, 2, lambda done, total: seen.append((done, total))
   )
-  assert scores == expected
-  assert len({row['rouge1'] for row in scores}) > 1
+  assert (scores == expected).all() and len(set(scores[:, 0])) > 1
   assert seen[-1] == (130, 130) and len(seen) > 2
 
 
@@ -149,11 +148,13 @@ assert __name__ == '__main__', 'a process imported the main module'
 jax.numpy.ones(3).block_until_ready()
 metrics = metric_table.of_summaries(('rouge', 'recall'), 'google')
 texts = [f'a cat {i % 9} ran' for i in range(70)]
-contents = [[['cat', 'ran']]] * 70
-given = metrics, texts, texts[::-1], contents
-one = evaluate.score(*given)
+rows = [
+  dict(prediction=one, reference=other, contents=[['cat', 'ran']])
+  for one, other in zip(texts, texts[::-1])
+]
+one = evaluate.score(metrics, rows)
 processes._SMALL = 0
-assert evaluate.score(*given) == one and one['rouge1'] < 100, one
+assert evaluate.score(metrics, rows) == one and one['rouge1'] < 100, one
 print(one['recall'])
 """
   path = tmp_path / 'program.py'
@@ -207,10 +208,9 @@ def test_processes_end_with_a_killed_parent(tmp_path):
 
 def test_references_are_not_shortened():
   text = ' '.join(map(str, range(20000)))
-  (row,) = rouge.score_pairs(
-      [predictions.Pair('19999', [text])], protocols.find('locost')
-  )
-  assert row['rouge1'] == pytest.approx(100 * 2 / 20001)
+  rows = [metric.Row('19999', [text])]
+  ((rouge1, *_),) = rouge.score_rows(rows, protocols.find('locost'))
+  assert rouge1 == pytest.approx(100 * 2 / 20001)
 
 
 GOOD = b'{"prediction": "a", "reference": "a"}\n'

@@ -6,7 +6,10 @@ import json
 import pytest
 
 from locost_jax import main
+from locost_jax.runs import evaluate_run
+from locost_jax.runs import final_table
 from tests import tiny_run
+from tests.evaluation.test_protocols import rouge
 from tests.runs import test_main
 
 FLAGS = test_main.SMALL + tiny_run.flags(
@@ -60,6 +63,27 @@ def test_groups(call, folder):
   assert row['settings']['max_input_length'] == 128
   assert row['checkpoint']['step'] == 2
   assert len(row['checkpoint']['sha256']) == 64
+
+
+def test_groups_end_at_powers_of_two():
+  """Their scores are those of their documents."""
+  row = lambda tokens, text: dict(
+      prediction=text, reference='a b', tokens_kept=tokens
+  )
+  lengths = 1, 2, 3, 4, 5, 8, 9, 1024, 1025
+  rows = [row(n, 'a b' if n % 2 else 'a') for n in lengths]
+  settings = tiny_run.make_config().eval
+  table = evaluate_run.table_by_length(
+      final_table.Table('x', 'test', 9, []), rows, settings
+  )
+  found = {row.name.partition(':')[0]: row.metrics for row in table.rows}
+  assert list(found) == [
+      *('1 to 1', '2 to 2', '3 to 4', '5 to 8', '9 to 16'),
+      *('513 to 1,024', '1,025 to 2,048'),
+  ]
+  expected = rouge(['a b', 'a'], ['a b'] * 2)
+  assert found['3 to 4'] == found['5 to 8'] == pytest.approx(expected)
+  assert found['1 to 1']['rouge1'] == 100 > found['2 to 2']['rouge1'] > 0
 
 
 def test_evaluations_and_their_signatures(call, folder):

@@ -4,6 +4,7 @@ from locost_jax.data import blocks
 from locost_jax.data import cache as cache_lib
 from locost_jax.data import inspect
 from locost_jax.runs import assemble
+from locost_jax.runs import checks
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.workdir import phases as phases_lib
 from tests import tiny_run
@@ -43,7 +44,7 @@ def test_counts_equal_those_of_inspect(tmp_path):
   """`inspect` counts them independently."""
   setup = make_setup(tmp_path)
   expected = inspect.inspect('jsonl', setup.config, VOCABULARY)['splits']
-  lines = list(assemble.describe_cut(setup))
+  lines = list(checks.describe_cut(setup))
   assert len(lines) == 2
   for line, split in zip(lines, ('train', 'validation')):
     documents = expected[split]['documents']
@@ -63,12 +64,12 @@ def test_counts_equal_those_of_inspect(tmp_path):
 def test_no_line_if_nothing_is_cut(tmp_path):
   config = make_setup(tmp_path).config
   config.data.update(max_input_length=999, max_target_length=99)
-  assert not list(assemble.describe_cut(opened(config, tmp_path)))
+  assert not list(checks.describe_cut(opened(config, tmp_path)))
 
 
 def test_a_part_of_a_cache_counts_its_documents(tmp_path):
   setup = make_setup(tmp_path, train_examples=30)
-  line = next(assemble.describe_cut(setup))
+  line = next(checks.describe_cut(setup))
   assert 'max_input_length=64 cuts 18 of 30 inputs;' in line
   assert 'tokens' not in line
 
@@ -78,7 +79,7 @@ def test_an_older_cache_counts_its_documents(tmp_path):
   cache = setup.caches['train']
   for name in [name for name in cache.stats if name.endswith(('_cut', 'lost'))]:
     del cache.stats[name]
-  assert 'cuts 18 of 30 inputs;' in next(assemble.describe_cut(setup))
+  assert 'cuts 18 of 30 inputs;' in next(checks.describe_cut(setup))
 
 
 def test_stopped_and_limited_builds(tmp_path):

@@ -12,7 +12,6 @@ from locost_jax import main
 from locost_jax.workdir import phases as phases_lib
 from tests import bart_files
 from tests import products
-from tests import tiny_run
 from tests.data.rows import paged
 from tests.runs import test_main
 
@@ -92,28 +91,6 @@ def test_a_recipe_runs_from_sections_to_a_summary(command, succeed, tmp_path):
 
 
 # --- A start from another system ------------------------------------------------
-
-
-def test_a_checkpoint_of_another_model_is_refused(
-    command, run_command, tmp_path, capfd
-):
-  """A LOCOST has another vocabulary and, with its vocabulary, another width."""
-  tiny_run.make(tmp_path / 'locost')
-  capfd.readouterr()
-  start = tiny_run.flags('train.init_from=locost model.d_model=24')
-  status, _, err = run_command(main, *command('arxiv'), *start)
-  assert status == 2
-  assert err.startswith('error: config.train.init_from=locost has another voca')
-  assert err.count('\n') == 1
-  more = '--config.data.vocabulary=byte', '--config.data.targets_start=start_id'
-  status, _, err = run_command(
-      main, *command('arxiv'), *start, *more, '--config.model.pad_id=0'
-  )
-  assert status == 2
-  assert 'token_embedding/embedding is [' in err and 'expected [' in err
-  assert not (tmp_path / 'runs').exists() or not list(
-      (tmp_path / 'runs').glob('*/checkpoints/*')
-  )
 
 
 def test_a_directory_of_another_model_is_refused(

@@ -9,6 +9,7 @@ import pytest
 
 from configs import default
 from locost_jax.errors import InputError
+from locost_jax.models import parameters
 from locost_jax.training import optim
 
 STEPS = 100
@@ -40,10 +41,7 @@ def _params(seed=0):
 
 
 def _flat(tree):
-  return {
-      jax.tree_util.keystr(path, simple=True, separator='/'): np.asarray(leaf)
-      for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-  }
+  return jax.tree.map(np.asarray, parameters.flatten(tree))
 
 
 def _run(optimizer, params, steps, scale=1.0, groups=()):
@@ -112,44 +110,6 @@ def test_adamw_equals_a_loop():
       x[path] = x[path] - rate * (mean / (square**0.5 + 1e-8) + decay)
   for path in x:
     np.testing.assert_allclose(result[path], x[path], rtol=2e-4, atol=1e-6)
-
-
-def _layers(params):
-  """Splits stacked parameters into one array per layer, as in T5."""
-  mixer = params['encoder']['layers']['mixer']
-  return [jax.tree.map(lambda x: x[i], mixer) for i in range(2)]
-
-
-def test_adafactor_of_stacked_layers_equals_separate_layers():
-  config = _config(name='adafactor', learning_rate=0.1)
-  params = _params()
-  stacked = _run(optim.make_optimizer(config, STEPS, params), params, 4, 1e3)
-  other = _params()
-  own = optax.adafactor(0.1)
-  take = _taker(own)
-  for i, layer in enumerate(_layers(other)):
-    state = jax.jit(own.init)(layer)
-    for step in range(4):
-      gradients = _layers(jax.tree.map(lambda x: 1e3 * x, _params(10 + step)))
-      layer, state, _ = take(layer, state, gradients[i])
-    ours = _flat(_layers(stacked)[i])
-    for path, leaf in _flat(layer).items():
-      np.testing.assert_allclose(ours[path], leaf, rtol=1e-4, atol=1e-6)
-
-
-def test_optax_adafactor_differs_on_stacked_layers():
-  """Negative control: optax treats a stacked array as one block."""
-  params = _params()
-  config = _config(name='adafactor', learning_rate=0.1)
-  ours = _run(optim.make_optimizer(config, STEPS, params), params, 4, 1e3)
-  own = optax.with_extra_args_support(optax.adafactor(0.1))
-  optaxs = _run(own, params, 4, 1e3)
-  kernel = 'encoder/layers/mixer/key/kernel'
-  embedding = 'token_embedding/embedding'
-  assert np.abs(_flat(ours)[kernel] - _flat(optaxs)[kernel]).max() > 1e-3
-  np.testing.assert_allclose(
-      _flat(ours)[embedding], _flat(optaxs)[embedding], rtol=1e-5
-  )
 
 
 def _square(old, g, decay):
@@ -287,13 +247,9 @@ def test_norms_of_groups_add_up_to_the_global_norm():
       'decoder/relative_bias/embedding': 19,
       'temperature': 23,
   }
-  tree = {}
-  for path, root in shapes.items():
-    *modules, leaf = path.split('/')
-    node = tree
-    for module in modules:
-      node = node.setdefault(module, {})
-    node[leaf] = np.full((2, 2), root)
+  tree = parameters.unflatten(
+      {path: np.full((2, 2), root) for path, root in shapes.items()}
+  )
   squares = np.float32([np.sum(x**2) for x in jax.tree.leaves(tree)])
   norms = jax.jit(functools.partial(optim.norms_by_group, tree))(squares)
   expected = {
@@ -340,3 +296,41 @@ def test_bad_values_are_named(changes, words):
     optim.make_optimizer(_config(**changes), STEPS, _params())
   assert all(word in str(error.value) for word in words)
   assert '\n' not in str(error.value)
+
+
+def test_adafactor_of_stacked_layers_equals_separate_layers():
+  config = _config(name='adafactor', learning_rate=0.1)
+  params = _params()
+  stacked = _run(optim.make_optimizer(config, STEPS, params), params, 4, 1e3)
+  other = _params()
+  own = optax.adafactor(0.1)
+  take = _taker(own)
+  for i, layer in enumerate(_layers(other)):
+    state = jax.jit(own.init)(layer)
+    for step in range(4):
+      gradients = _layers(jax.tree.map(lambda x: 1e3 * x, _params(10 + step)))
+      layer, state, _ = take(layer, state, gradients[i])
+    ours = _flat(_layers(stacked)[i])
+    for path, leaf in _flat(layer).items():
+      np.testing.assert_allclose(ours[path], leaf, rtol=1e-4, atol=1e-6)
+
+
+def test_optax_adafactor_differs_on_stacked_layers():
+  """Negative control: optax treats a stacked array as one block."""
+  params = _params()
+  config = _config(name='adafactor', learning_rate=0.1)
+  ours = _run(optim.make_optimizer(config, STEPS, params), params, 4, 1e3)
+  own = optax.with_extra_args_support(optax.adafactor(0.1))
+  optaxs = _run(own, params, 4, 1e3)
+  kernel = 'encoder/layers/mixer/key/kernel'
+  embedding = 'token_embedding/embedding'
+  assert np.abs(_flat(ours)[kernel] - _flat(optaxs)[kernel]).max() > 1e-3
+  np.testing.assert_allclose(
+      _flat(ours)[embedding], _flat(optaxs)[embedding], rtol=1e-5
+  )
+
+
+def _layers(params):
+  """Splits stacked parameters into one array per layer, as in T5."""
+  mixer = params['encoder']['layers']['mixer']
+  return [jax.tree.map(lambda x: x[i], mixer) for i in range(2)]

@@ -109,9 +109,7 @@ def test_losses_equal_the_release(padding, smoothing):
         found['loss'] / found['weight'], expected, 0, 2e-4
     )
   # Negative control: Hugging Face's convention gives another loss.
-  batch = buckets.make_batch(
-      rows, 2, (*io['input_ids'].shape[1:], 10), MARKS
-  )
+  batch = buckets.make_batch(rows, 2, (*io['input_ids'].shape[1:], 10), MARKS)
   loss, _, weight = jax.jit(sums_of)(params, batch, None)
   assert abs(loss / weight - expected) > 1e-2
 

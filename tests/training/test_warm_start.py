@@ -118,20 +118,6 @@ def test_the_same_model_gives_all_parameters_with_the_same_path():
   } == {'encoder/layers/mixer/gate'}
 
 
-def test_a_copy_head_that_the_source_lacks_stays_new():
-  target = shapes_of(copy=True)
-  source = Source(shapes_of(), 'locost', 'DIR')
-  chosen = warm_start.choose(source, target, 'locost', ())
-  fresh = {
-      f'copy_head/{name}'
-      for name in ('query/kernel', 'key/kernel', 'gate/kernel', 'gate/bias')
-  }
-  assert target.keys() - chosen.keys() == fresh
-  line = warm_start.describe(source, target, chosen)
-  # 768 x 64 each for queries and keys, and 768 + 1 for the gate.
-  assert '; fresh: copy_head (99,073)' in line
-
-
 def random_tree(shapes, seed=0):
   rng = np.random.default_rng(seed)
   return {
@@ -244,18 +230,6 @@ def test_parameters_that_do_not_fit_are_refused():
   assert set(chosen) == {'token_embedding/embedding'}
 
 
-def test_a_hugging_face_directory_gives_all_its_parameters():
-  directory = GOLDEN / 'locost_a_tiny'
-  loaded = locost_jax.load(directory)
-  origin = warm_start.read(directory)
-  assert (origin.name, origin.where) == ('locost', str(directory))
-  expected = parameters.flatten(loaded.params)
-  assert origin.params.keys() == expected.keys()
-  for path, array in expected.items():
-    assert isinstance(origin.params[path], np.ndarray)
-    np.testing.assert_array_equal(origin.params[path], array)
-
-
 def test_a_run_starts_once_from_another(tmp_path, capfd):
   """From a smaller vocabulary; reported once, not when the run continues."""
 
@@ -362,3 +336,15 @@ def test_only_the_first_phase_uses_init_from():
         (),
         (),
     ]
+
+
+def test_a_hugging_face_directory_gives_all_its_parameters():
+  directory = GOLDEN / 'locost_a_tiny'
+  loaded = locost_jax.load(directory)
+  origin = warm_start.read(directory)
+  assert (origin.name, origin.where) == ('locost', str(directory))
+  expected = parameters.flatten(loaded.params)
+  assert origin.params.keys() == expected.keys()
+  for path, array in expected.items():
+    assert isinstance(origin.params[path], np.ndarray)
+    np.testing.assert_array_equal(origin.params[path], array)

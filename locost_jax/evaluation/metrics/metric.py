@@ -31,35 +31,27 @@ class Column(NamedTuple):
 class Metric(str):
   """A metric, which is its name: a config stores and compares it as a text.
 
-  Attributes:
-    name: in config.eval.metrics and `score --metrics`.
-    sums: function that returns {key: (sum, weight)}, numbers or scalar arrays.
-      Its arguments depend on `needs`. None: see `run`.
-    needs: the input. TEXT: (prediction, references) of one document, a str and
-      a list of str; DOCUMENT: (prediction, document), both str, in `score
-      --metrics` only; CONTENT: (prediction, contents), a list of lists, the
-      content words of each reference; MODEL: (model, params, batch), a batch of
-      `step.eval_step`, on the mesh.
-    parts: of its signature: they name the variant.
-    derive: function ({key: mean over the split}) -> numbers computed from the
-      means, such as a perplexity.
-    what: one line about it; `score --metrics` knows the metrics that have one.
-    also_references: whether `score` measures the references, too.
-    run: function (list of Row, Settings) -> Result, for `score --metrics`, of a
-      metric that sees all documents at once, such as one with a model.
-    loads_model: whether `run` needs --model.
+  `sums` returns {key: (sum, weight)}, numbers or scalar arrays; None: see `run`.
+  Its arguments depend on `needs`. TEXT: (prediction, references) of one
+  document, a str and a list of str; DOCUMENT: (prediction, document), both str,
+  in `score --metrics` only; CONTENT: (prediction, contents), a list of lists,
+  the content words of each reference; MODEL: (model, params, batch), a batch of
+  `step.eval_step`, on the mesh.
   """
 
-  name: str
+  name: str  # in config.eval.metrics and `score --metrics`
   columns: tuple = ()
   sums: Callable | None = None
   needs: str = TEXT
-  parts: tuple = ()
+  parts: tuple = ()  # of its signature: they name the variant
+  # {key: mean over the split} -> numbers of the means, such as a perplexity.
   derive: Callable | None = None
-  what: str = ''
-  also_references: bool = False
+  what: str = ''  # one line; `score --metrics` knows the metrics with one
+  also_references: bool = False  # whether `score` measures the references, too
+  # (list of Row, Settings) -> Result, for `score --metrics`, of a metric that
+  # sees all documents at once, such as one with a model.
   run: Callable | None = None
-  loads_model: bool = False
+  loads_model: bool = False  # whether `run` needs --model
 
   def __new__(cls, name, *_, **__):
     """Makes the text; the dataclass sets the attributes."""
@@ -88,6 +80,9 @@ class Row(NamedTuple):
   prediction: str
   references: list
   document: str | None = None
+  id: str | None = None
+  line: int = 0  # in the file, from 1
+  signature: str = ''  # of scores computed when the file was written
 
 
 class Settings(NamedTuple):
@@ -105,9 +100,7 @@ class Result(NamedTuple):
   """The numbers of one metric for each document."""
 
   columns: tuple
-  # {row of the table, such as PREDICTION: float [n, columns]}, NaN where a
-  # document has no such number.
-  values: dict
+  values: dict  # {row of the table, such as PREDICTION: as from `of_rows`}
   parts: tuple = ()  # of the signature
   notes: tuple = ()  # lines for stderr
   more: dict = {}  # further fields of the JSON output
@@ -121,21 +114,17 @@ def means(parts):
     for key, (value, weight) in part.items():
       total, weights = totals.get(key, (0.0, 0.0))
       totals[key] = total + float(value), weights + float(weight)
-  return {
-      key: total / weight for key, (total, weight) in totals.items() if weight
-  }
+  return {key: x / weight for key, (x, weight) in totals.items() if weight}
 
 
 def score(metrics, predictions, references, contents=None, show=None):
-  """Returns the mean scores of texts: {key: float}.
+  """Returns the mean scores of n texts: {key: float}.
 
   Args:
     metrics: list of Metric that need TEXT or CONTENT.
-    predictions: list of n str.
-    references: list of n references: a str, or a list of str that are all
-      correct.
-    contents: list of n lists, the content words of each reference; None:
-      unknown; metrics that need CONTENT are left out.
+    references: n, each a str or a list of str that are all correct.
+    contents: n lists, the content words of each reference; None: unknown;
+      metrics that need CONTENT are left out.
     show: function (documents done, documents) that shows progress, or None.
   """
   given = [
@@ -172,24 +161,28 @@ def measure(metric, rows, settings):
   """Measures each document: returns a Result."""
   if metric.run is not None:
     return metric.run(rows, settings)
-  sides = {PREDICTION: [row.prediction for row in rows]}
+  values = {PREDICTION: of_rows(metric, rows, settings)}
   if metric.also_references:
-    sides[REFERENCE] = [row.references[0] for row in rows]
-  values = {
-      side: of_texts(metric, x, rows, settings) for side, x in sides.items()
-  }
+    references = [row.references[0] for row in rows]
+    values[REFERENCE] = of_rows(metric, rows, settings, references)
   return Result(metric.columns, values, metric.parts)
 
 
-def of_texts(metric, texts, rows, settings):
-  """Returns the numbers of texts, in place of predictions: [n, columns]."""
-  items = [
-      (text, {TEXT: row.references, DOCUMENT: row.document})
-      for text, row in zip(texts, rows, strict=True)
-  ]
+def of_rows(metric, rows, settings, texts=None):
+  """Returns the numbers of rows: float [n, columns]; NaN: no such number.
+
+  Args:
+    texts: replace the predictions; None: nothing does.
+  """
+  if texts is not None:
+    pairs = zip(rows, texts, strict=True)
+    rows = [row._replace(prediction=text) for row, text in pairs]
   found = processes.run(
       functools.partial(_sums, [(metric.needs, metric.sums)]),
-      items,
+      [
+          (row.prediction, {TEXT: row.references, DOCUMENT: row.document})
+          for row in rows
+      ],
       _sizes,
       settings.processes,
       functools.partial(settings.show, metric.name),
@@ -212,19 +205,17 @@ def summarize(name, measured):
   """
   found = dict(values={}, intervals={}, documents={})
   for row, numbers in measured.values.items():
-    for side in found.values():
-      side[row] = {}
-    for i, column in enumerate(measured.columns):
-      known = numbers[~np.isnan(numbers[:, i]), i]
-      found['documents'][row][column.key] = len(known)
-      value = interval = None
-      if len(known):
-        value = float(known.mean())
-        interval = list(
-            intervals.interval(intervals.bootstrap(known), documents=len(known))
-        )
-      found['values'][row][column.key] = value
-      found['intervals'][row][column.key] = interval
+    values, limits, documents = (
+        side.setdefault(row, {}) for side in found.values()
+    )
+    for (key, *_), column in zip(measured.columns, numbers.T, strict=True):
+      known = column[~np.isnan(column)]
+      values[key] = limits[key] = None
+      documents[key] = n = len(known)
+      if n:
+        values[key] = float(known.mean())
+        drawn = intervals.bootstrap(known)
+        limits[key] = list(intervals.interval(drawn, documents=n))
   total = len(next(iter(measured.values.values())))
   parts = [name, *measured.parts, f'n:{total}', f'ci:{intervals.LEVEL}']
   return dict(found, signature='|'.join(parts), **measured.more)

@@ -6,7 +6,6 @@ its loops over pairs of words are Python.
 
 import concurrent.futures
 import contextlib
-import functools
 import multiprocessing
 import os
 import signal
@@ -29,38 +28,28 @@ def run(function, items, sizes, processes=None, show=None):
       processes start only if there is much to compare.
     show: function (items done, items) that shows progress, or None.
   """
-  items, found = list(items), []
-  processes = processes or os.cpu_count() or 1
-  batches = [items[i : i + _BATCH] for i in range(0, len(items), _BATCH)]
-  work = functools.partial(_run_batch, function)
-  if processes == 1 or len(items) <= _FEW or _words(items, sizes) <= _SMALL:
-    return _collect(map(work, batches), found, len(items), show)
+  items, processes = list(items), processes or os.cpu_count() or 1
+  compared = sum(ours * theirs for ours, theirs in map(sizes, items))
+  if processes == 1 or len(items) <= _FEW or compared <= _SMALL * _WORD**2:
+    return _collect(map(function, items), len(items), show)
   with concurrent.futures.ProcessPoolExecutor(
-      min(processes, len(batches)),
+      min(processes, -(-len(items) // _BATCH)),
       multiprocessing.get_context('spawn'),  # a fork of JAX's threads may hang
       _prepare_process,
   ) as executor:
     try:
       with _without_main():
-        results = executor.map(work, batches)
-      return _collect(results, found, len(items), show)
+        results = executor.map(function, items, chunksize=_BATCH)
+      return _collect(results, len(items), show)
     except BaseException:
       executor.shutdown(cancel_futures=True)
       raise
 
 
-def _words(items, sizes):
-  """Returns the approximate number of pairs of words to compare."""
-  return sum(ours * theirs for ours, theirs in map(sizes, items)) / _WORD**2
-
-
-def _run_batch(function, items):
-  return [function(item) for item in items]
-
-
-def _collect(batches, found, total, show):
-  for batch in batches:
-    found += batch
+def _collect(results, total, show):
+  found = []
+  for one in results:
+    found.append(one)
     if show is not None:
       show(len(found), total)
   return found

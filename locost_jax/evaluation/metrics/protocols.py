@@ -33,85 +33,71 @@ RULES_1, RULES = 'locost_jax-1', 'locost_jax-2'
 
 
 class Protocol(NamedTuple):
-  """One way to compute ROUGE: the tokenizer of a `RougeScorer`.
+  """One way to compute ROUGE: the tokenizer of a `RougeScorer`."""
 
-  Attributes:
-    name: in --protocol.
-    what: one line about it.
-    tokenize: function text -> list of words.
-    mean_of: the kinds of ROUGE that `rouge_mean` averages.
-    tokens: name of the tokeniser, for the signature.
-    stem: name of the stemmer, for the signature.
-    pooled: whether the counts of several references are summed (Perl ROUGE,
-      formula A); else the best reference counts.
-    geometric: whether to add the geometric mean of the means.
-  """
-
-  name: str
-  what: str
-  tokenize: Callable
-  mean_of: tuple
-  tokens: str = 'rouge_score'
-  stem: str = 'no'
+  name: str  # in --protocol
+  what: str  # one line about it
+  tokenize: Callable  # text -> list of words
+  mean_of: tuple  # the kinds of ROUGE that `rouge_mean` averages
+  tokens: str = 'rouge_score'  # name of the tokeniser, for the signature
+  stem: str = 'no'  # name of the stemmer, for the signature
   split: str = RULES
+  # Whether the counts of several references are summed (Perl ROUGE, formula A);
+  # else the best reference counts.
   pooled: bool = False
-  geometric: bool = False
+  geometric: bool = False  # whether to add the geometric mean of the means
 
 
+# The kinds of ROUGE in a mean: the third by sentences, or of whole texts.
+_SENTENCES = 'rouge1', 'rouge2', 'rougeLsum'
+_WHOLE = 'rouge1', 'rouge2', 'rougeL'
+_LOCOST = Protocol(
+    name='locost',
+    what='rouge_score, no stemmer; used by LOCOST and main --evaluate',
+    tokenize=words_lib.latin,
+    mean_of=_SENTENCES,
+)
+_PAGESUM = Protocol(
+    name='pagesum',
+    what='Perl ROUGE-1.5.5 -m on Treebank tokens, R-Lsum; PageSum',
+    tokenize=words.treebank,
+    mean_of=_SENTENCES,
+    tokens='ptb:1|ROUGE:1.5.5',
+    stem='perl',
+    split=RULES_1,
+    pooled=True,
+)
 PROTOCOLS = {
     protocol.name: protocol
     for protocol in (
-        Protocol(
-            name='locost',
-            what='rouge_score, no stemmer; used by LOCOST and main --evaluate',
-            tokenize=words_lib.latin,
-            mean_of=('rouge1', 'rouge2', 'rougeLsum'),
-        ),
-        Protocol(
+        _LOCOST,
+        _LOCOST._replace(
             name='google',
             what='rouge_score with its stemmer; used by most papers since 2020',
             tokenize=words.latin_stemmed,
-            mean_of=('rouge1', 'rouge2', 'rougeLsum'),
             stem='nltk',
         ),
-        Protocol(
-            name='pagesum',
-            what='Perl ROUGE-1.5.5 -m on Treebank tokens, R-Lsum; PageSum',
-            tokenize=words.treebank,
-            mean_of=('rouge1', 'rouge2', 'rougeLsum'),
-            tokens='ptb:1|ROUGE:1.5.5',
-            stem='perl',
-            split=RULES_1,
-            pooled=True,
-        ),
-        Protocol(
+        _PAGESUM,
+        _PAGESUM._replace(
             name='simcas',
             what='as pagesum, but R-L except on arXiv and PubMed; SimCAS',
-            tokenize=words.treebank,
-            mean_of=('rouge1', 'rouge2', 'rougeL'),
-            tokens='ptb:1|ROUGE:1.5.5',
-            stem='perl',
-            split=RULES_1,
-            pooled=True,
+            mean_of=_WHOLE,
         ),
-        Protocol(
+        _LOCOST._replace(
             name='scrolls',
             what='rouge_score, no stemmer, geometric mean; SCROLLS',
-            tokenize=words_lib.latin,
-            mean_of=('rouge1', 'rouge2', 'rougeL'),
+            mean_of=_WHOLE,
             geometric=True,
         ),
-        Protocol(
+        _LOCOST._replace(
             name='booksum',
             what='rouge_score, no stemmer, R-L instead of R-Lsum',
-            tokenize=words_lib.latin,
-            mean_of=('rouge1', 'rouge2', 'rougeL'),
+            mean_of=_WHOLE,
         ),
-        Protocol(
+        _LOCOST._replace(
             name='unicode',
             what='words of any script, for texts not in Latin letters',
             tokenize=words_lib.of_any_script,
-            mean_of=('rouge1', 'rouge2', 'rougeLsum'),
             tokens='words:1',
         ),
     )
@@ -184,11 +170,8 @@ def score(protocol, prediction, references):
 def _pooled(found, sizes, key):
   """Returns the F1 of counts that are summed over references.
 
-  rouge_score returns no counts: hits = precision x words.
-
-  Args:
-    found: list of the scores by each reference.
-    sizes: number of words of the prediction, and of each reference.
+  rouge_score returns no counts: hits = precision x words. `sizes` has the words
+  of the prediction and of each reference.
   """
   from rouge_score import scoring
 

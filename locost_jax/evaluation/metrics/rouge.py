@@ -8,7 +8,6 @@ import functools
 from locost_jax.config import versions
 from locost_jax.evaluation.metrics import intervals
 from locost_jax.evaluation.metrics import metric
-from locost_jax.evaluation.metrics import processes as processes_lib
 from locost_jax.evaluation.metrics import protocols
 
 KEYS = (*protocols.TYPES, protocols.MEAN)
@@ -34,34 +33,31 @@ def _sums(protocol, prediction, references):
   return {key: (value, 1.0) for key, value in scores.items()}
 
 
-def score_pairs(pairs, protocol, processes=1, show=None):
-  """Returns the scores of pairs, dicts {kind of ROUGE: F1 x 100}."""
-  return processes_lib.run(
-      functools.partial(_score, protocol), pairs, _sizes, processes, show
+def score_rows(rows, protocol, processes=1, show=None):
+  """Returns the scores of `metric.Row`s: F1 x 100 [n, KEYS].
+
+  Args:
+    show: function (rows done, rows) that shows progress, or None.
+  """
+  settings = metric.Settings(
+      processes=processes, show=lambda _, *counts: show and show(*counts)
   )
-
-
-def _score(protocol, pair):
-  return protocols.score(protocol, pair.prediction, pair.references)
-
-
-def _sizes(pair):
-  return len(pair.prediction), sum(map(len, pair.references))
+  return metric.of_rows(of_protocol(protocol), rows, settings)
 
 
 def summarize(scores, protocol):
   """Returns the mean scores of documents, and how they were computed.
+
+  Args:
+    scores: from `score_rows`.
 
   Returns:
     dict of each mean (rouge1, rouge2, rougeL, rougeLsum, rouge_mean and, where
     the protocol has it, rouge_geometric_mean), protocol, pairs, mean_of,
     intervals ({key: [low, high]}), signature and versions.
   """
-  means = metric.means(
-      [{key: (row[key], 1.0) for key in KEYS} for row in scores]
-  )
-  drawn = intervals.bootstrap([[row[key] for key in KEYS] for row in scores])
-  columns = dict(zip(KEYS, drawn.T))
+  means = dict(zip(KEYS, scores.mean(axis=0).tolist()))
+  columns = dict(zip(KEYS, intervals.bootstrap(scores).T))
   if protocol.geometric:
     for numbers in means, columns:
       numbers[protocols.GEOMETRIC] = protocols.geometric_mean(protocol, numbers)

@@ -103,24 +103,15 @@ def inputs(loaded, summary, sentence):
 
 def masks(tokens):
   """Returns the sets of token positions that are masked together."""
+  is_later = [token.startswith('##') for token in tokens] + [False]
+  long = [
+      t
+      for t, token in enumerate(tokens)
+      if not is_later[t] and len(token) >= (FIRST if is_later[t + 1] else WHOLE)
+  ]
   gap = min(GAP, len(tokens))
-  found = []
-  for start in range(gap):
-    places = {
-        t
-        for t in range(start, len(tokens), gap)
-        if is_long(tokens[t], tokens[t + 1] if t + 1 < len(tokens) else '')
-    }
-    if places:
-      found.append(places)
-  return found
-
-
-def is_long(token, following):
-  """Whether a token is masked, given the token that follows it."""
-  if token.startswith('##'):
-    return False
-  return len(token) >= (FIRST if following.startswith('##') else WHOLE)
+  found = ({t for t in long if t % gap == start} for start in range(gap))
+  return list(filter(None, found))
 
 
 def fit(summary, sentence, most):

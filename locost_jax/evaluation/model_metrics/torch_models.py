@@ -27,8 +27,14 @@ class Loaded(NamedTuple):
   kind: str  # model_type in config.json
 
 
-def packages(name):
-  """Returns (torch, transformers) for the metric `name`."""
+def load(name, model, auto, expected):
+  """Loads a model and its tokenizer: a `Loaded`.
+
+  Args:
+    model: a directory or hf://org/name[@revision].
+    auto: the class of transformers, such as 'AutoModelForMaskedLM'.
+    expected: the kind of model that the metric needs, for messages.
+  """
   try:
     import torch
     import transformers
@@ -38,28 +44,12 @@ def packages(name):
     ) from None
   transformers.utils.logging.set_verbosity_error()
   transformers.utils.logging.disable_progress_bar()
-  return torch, transformers
-
-
-def read_config(directory):
-  """Returns config.json of a directory, a dict."""
+  directory = hub.find_directory(model)
   try:
-    return files.read_object(os.path.join(directory, 'config.json'))
+    found = files.read_object(os.path.join(directory, 'config.json'))
   except FileNotFoundError:
     raise InputError(f'{directory}: holds no config.json') from None
-
-
-def load(name, model, auto, expected):
-  """Loads a model and its tokenizer: a `Loaded`.
-
-  Args:
-    model: a directory or hf://org/name[@revision].
-    auto: the class of transformers, such as 'AutoModelForMaskedLM'.
-    expected: the kind of model that the metric needs, for messages.
-  """
-  torch, transformers = packages(name)
-  directory = hub.find_directory(model)
-  kind = read_config(directory).get('model_type')
+  kind = found.get('model_type')
   problem = (
       f'--model={model}: --metrics={name} needs {expected}, got '
       f'model_type={kind!r}'
@@ -74,11 +64,8 @@ def load(name, model, auto, expected):
   except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
     reason = (str(error).strip() or type(error).__name__).split('\n')[0]
     raise InputError(f'{problem}: {reason}') from None
-  missing = [
-      key
-      for key in sorted(info['missing_keys'])
-      if auto != 'AutoModel' or not key.startswith('pooler.')
-  ]
+  is_used = lambda key: auto != 'AutoModel' or not key.startswith('pooler.')
+  missing = sorted(filter(is_used, info['missing_keys']))
   if missing:
     raise InputError(
         f'{problem} without the weights {missing[0]}'
@@ -90,15 +77,12 @@ def load(name, model, auto, expected):
   known = [tokenizer.model_max_length, positions, _MOST_TOKENS]
   length = int(min(one for one in known if one and one > 0))
   device = 'cuda' if torch.cuda.is_available() else 'cpu'
-  loaded = loaded.eval().to(device)
-  return Loaded(loaded, tokenizer, device, length, short_name(model), kind)
-
-
-def short_name(model):
-  """Returns a model's name for signatures: org/name, or its directory."""
-  if model.startswith(hub.PREFIX):
-    return model.removeprefix(hub.PREFIX)
-  return os.path.basename(os.path.abspath(model)).replace('|', '_')
+  short = model.removeprefix(hub.PREFIX)  # of hf://org/name
+  if short == model:
+    short = os.path.basename(os.path.abspath(model)).replace('|', '_')
+  return Loaded(
+      loaded.eval().to(device), tokenizer, device, length, short, kind
+  )
 
 
 def pad(torch, loaded, rows):
