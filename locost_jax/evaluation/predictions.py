@@ -122,9 +122,10 @@ def read_rows(path, documents, chosen):
     InputError: a file cannot be read, the rows do not match, or a document is
       missing.
   """
-  pairs, found = read(path), _documents(path)
+  pairs, found, where = read(path), _documents(path), path
   if documents is not None:
-    others = _documents(documents)
+    where = f'--documents={documents}'
+    others = _documents(documents, _input_field(path))
     ids, known = [key for key, _ in found], dict(others)
     if None not in ids and None not in known and len(known) == len(others):
       missing = [key for key in ids if key not in known]
@@ -144,7 +145,7 @@ def read_rows(path, documents, chosen):
     texts = [document for _, document in found]
     if one.needs == metric.DOCUMENT and None in texts:
       raise InputError(
-          f"{path}: row {texts.index(None) + 1} has no 'document', which "
+          f"{where}: row {texts.index(None) + 1} has no 'document', which "
           f'--metrics={name} needs; --documents=FILE reads them from another '
           'file'
       )
@@ -154,15 +155,23 @@ def read_rows(path, documents, chosen):
   ]
 
 
-def _documents(path):
+def _input_field(path):
+  """Returns the field of documents of the run that wrote a file."""
+  row = sources.parse_row(path, *next(iter(sources.read_lines(path))), [])
+  settings = row.get('settings')
+  return isinstance(settings, dict) and settings.get('input_field')
+
+
+def _documents(path, field=None):
   """Returns (id as JSON or None, document or None) of each row."""
   found = []
   for number, line in sources.read_lines(path):
     row = sources.parse_row(path, number, line, [])
-    if row.get('document') is not None:
-      sources.check_texts(f'{path}:{number}', row, ['document'])
+    name = field if field in row else 'document'
+    if row.get(name) is not None:
+      sources.check_texts(f'{path}:{number}', row, [name])
     key = None if row.get('id') is None else json.dumps(row['id'])
-    found.append((key, row.get('document')))
+    found.append((key, row.get(name)))
   return found
 
 
@@ -203,11 +212,12 @@ def metadata(config, documents, checkpoint=None):
   return found | ({'checkpoint': checkpoint} if checkpoint else {})
 
 
-def write(path, rows, shared=()):
-  """Writes rows as JSONL, atomically.
+def try_write(path, rows, shared=()):
+  """Writes rows as JSONL, atomically; reports an error of the disk on stderr.
 
   A file of other settings or documents is kept: `NAME.settings-HASH.jsonl` is
   written instead of `NAME.jsonl`. `workdir.find` finds both.
+  Returns the path, or ''.
 
   Args:
     rows: dicts from `evaluate.measure`; a list of references is written as
@@ -221,16 +231,19 @@ def write(path, rows, shared=()):
       row['references'] = row.pop('reference')
     lines.append(json.dumps(row, ensure_ascii=False) + '\n')
   made_of = _made_of(lines)
-  if os.path.exists(path) and made_of != _made_of(
-      Path(path).read_bytes().splitlines()
-  ):
-    kept, path = path, Path(path).with_suffix(f'.settings-{made_of}.jsonl')
-    print(
-        f'{kept} has other settings or documents; wrote {path}',
-        file=sys.stderr,
-        flush=True,
-    )
-  files.write(path, ''.join(lines))
+  try:
+    if os.path.exists(path) and made_of != _made_of(
+        Path(path).read_bytes().splitlines()
+    ):
+      kept, path = path, Path(path).with_suffix(f'.settings-{made_of}.jsonl')
+      message = f'{kept} has other settings or documents; wrote {path}'
+      print(message, file=sys.stderr, flush=True)
+    files.write(path, ''.join(lines))
+  except OSError as error:
+    message = f'{path} could not be written: {disk_error(error)}'
+    print(message, file=sys.stderr, flush=True)
+    return ''
+  return str(path)
 
 
 def _made_of(lines):
@@ -245,15 +258,3 @@ def _made_of(lines):
       return None
     digest.update(json.dumps(row, sort_keys=True).encode() + b'\n')
   return digest.hexdigest()[:8]
-
-
-def try_write(path, rows, shared=()):
-  """Like `write`, but reports a write error on stderr."""
-  try:
-    write(path, rows, shared)
-  except OSError as error:
-    print(
-        f'{path} could not be written: {disk_error(error)}',
-        file=sys.stderr,
-        flush=True,
-    )

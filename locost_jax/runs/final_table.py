@@ -64,6 +64,7 @@ class Table(NamedTuple):
   total: int = 0  # documents in the split; 0: the same number
   signatures: dict = {}  # from `metric_table.signatures`
   columns: tuple = metric_table.columns(())  # in the order of tables
+  predictions: str = ''  # the file with those of the last checkpoint
 
 
 class Example(NamedTuple):
@@ -111,6 +112,7 @@ def measure_run(setups, workdir, split, by_length=False):
       workdir=str(workdir),
       step=int(checkpoint.find(last.directory).name),
       by_length=groups,
+      home=str(last.directory),
   )
 
 
@@ -141,7 +143,7 @@ def _measure_task(records, setups, initial):
   )
   measure = functools.partial(evaluate.measure, setup.evaluated)
   signatures = metric_table.signatures(metrics, documents, config.eval.protocol)
-  table_rows, rows = [], []
+  table_rows, rows, path = [], [], ''
   if initial is not None:
     measured, _ = measure(initial, records.batches(), metrics=metrics)
     table_rows.append(Row('before training', measured))
@@ -156,7 +158,7 @@ def _measure_task(records, setups, initial):
   if config.eval.baselines:
     table_rows += _baseline_rows(records, measure, params, metrics)
   if rows and collective.is_first_host():
-    predictions.try_write(
+    path = predictions.try_write(
         setup.predictions_file(records.task, records.name, step),
         rows,
         predictions.metadata(config, len(rows), found),
@@ -170,6 +172,7 @@ def _measure_task(records, setups, initial):
       total,
       signatures,
       metric_table.columns(metrics),
+      path,
   )
   return table, rows
 
@@ -317,7 +320,7 @@ def _choose_examples(rows, records):
   ]
 
 
-def format_text(tables, examples, workdir, step=None, by_length=()):
+def format_text(tables, examples, workdir, step=None, by_length=(), home=''):
   """Returns the whole report as text."""
   parts = []
   for shown in tables, by_length:
@@ -332,6 +335,10 @@ def format_text(tables, examples, workdir, step=None, by_length=()):
       'Try it on a text of your own:\n'
       f'  python -m locost_jax.summarize --checkpoint={workdir} FILE'
   )
+  paths = [f'predictions: {x.predictions}' for x in tables if x.predictions]
+  for what, name in ('checkpoints', 'checkpoints'), ('curves', 'metrics.jsonl'):
+    paths.append(f'{what}: {os.path.join(home or workdir, name)}')
+  parts.append('\n'.join(paths))
   return '\n\n'.join(parts)
 
 
@@ -404,12 +411,12 @@ def format_example(example):
   return '\n'.join(lines)
 
 
-def format_json(tables, examples, workdir, step=None, by_length=()):
+def format_json(tables, examples, workdir, step=None, by_length=(), home=''):
   """Returns the same report as one JSON object.
 
   Its top-level metrics are those of the last checkpoint in the last table.
   """
-  report = {'workdir': str(workdir), 'step': step}
+  report = {'workdir': str(workdir), 'step': step, 'home': home}
   if tables:
     last = tables[-1]
     report.update(task=last.task, split=last.split, documents=last.documents)
@@ -430,6 +437,7 @@ def to_json(table):
       total=table.total or table.documents,
       **({'selection': table.selection} if table.selection else {}),
       signatures=table.signatures,
+      predictions=table.predictions,
       rows=[dict(name=row.name.strip(), **row.metrics) for row in table.rows],
   )
 

@@ -106,6 +106,8 @@ def train(run, options=telemetry_lib.Options()):
       ):
         if report:
           telemetry.note(report)
+        if 0 < position.done < config.train.steps:
+          telemetry.note(f'continues from step {position.done}')
         programs = programs._replace(step=step)
         services = Services(checkpointer, telemetry, signals, watch)
         Loop(run, programs, services, position).run()
