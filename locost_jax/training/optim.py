@@ -19,12 +19,12 @@ trains on GovReport in this way.
 """
 
 import re
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from locost_jax.config import kinds
 from locost_jax.config import schema
 from locost_jax.errors import InputError
 from locost_jax.models import parameters
@@ -36,27 +36,6 @@ _DECAYED = re.compile(r'(.*/)?(kernel|lora_[ab]|token_embedding/embedding)')
 _STACKED = re.compile(r'(.*/)?layers/.*')
 
 
-class Schedule(NamedTuple):
-  """The shape of the learning rate between warm-up and cooldown.
-
-  Attributes:
-    shape: (step, settings, steps) -> the factor on learning_rate at a step
-      (float32 scalar); settings is config.optim as a dict, its shares turned
-      into steps; steps is config.train.steps.
-    keys: the keys of config.optim that only some schedules read, this one
-      included.
-  """
-
-  shape: Any
-  keys: tuple = ()
-
-
-def constant(step, settings, steps):
-  """shape(s) = 1."""
-  del settings, steps
-  return jnp.ones_like(step)
-
-
 def inverse_sqrt(step, settings, steps):
   """Flat for F steps, then proportional to 1 / sqrt(s + 1), as in T5."""
   del steps
@@ -64,9 +43,12 @@ def inverse_sqrt(step, settings, steps):
   return jnp.sqrt(flat / jnp.maximum(step + 1, flat))
 
 
+# The shape of the learning rate between warm-up and cooldown. Functions (step,
+# settings, steps) -> factor on learning_rate (float32 scalar); settings is
+# config.optim as a dict, its shares turned into steps; steps is train.steps.
 SCHEDULES = {
-    'constant': Schedule(constant),
-    'inverse_sqrt': Schedule(inverse_sqrt, ('flat_steps',)),
+    'constant': lambda step, settings, steps: jnp.ones_like(step),
+    'inverse_sqrt': inverse_sqrt,
 }
 # Numbers of steps; a value strictly between 0 and 1 is a share of train.steps.
 STEP_KEYS = ('warmup_steps', 'flat_steps', 'cooldown_steps')
@@ -91,7 +73,7 @@ def make_schedule(config, steps):
   Returns:
     A function from a step (number or int array) to a float32 scalar.
   """
-  check_schedule(config, steps)
+  shape = check_schedule(config, steps)
   peak = float(config.learning_rate)
   settings = dict(config)
   settings.update({key: to_steps(config[key], steps) for key in STEP_KEYS})
@@ -99,7 +81,7 @@ def make_schedule(config, steps):
 
   def schedule(step):
     step = jnp.asarray(step, jnp.float32)
-    rate = peak * SCHEDULES[config.schedule].shape(step, settings, steps)
+    rate = peak * shape(step, settings, steps)
     if warmup:
       rate *= jnp.minimum(1.0, (step + 1) / warmup)
     if cooldown:
@@ -110,25 +92,26 @@ def make_schedule(config, steps):
 
 
 def check_schedule(config, steps):
-  """Raises an InputError for an invalid schedule; see `make_schedule`."""
+  """Returns its function; raises an InputError for an invalid schedule."""
   schema.check_section('optim', config)
-  if config.schedule not in SCHEDULES:
+  name, flat = config.schedule, config.flat_steps
+  is_own = isinstance(name, kinds.Function)
+  if not is_own and name not in SCHEDULES:
     raise InputError(
-        f'optim.schedule={config.schedule!r}: expected '
-        f'{" or ".join(map(repr, SCHEDULES))}'
+        f'optim.schedule={name!r}: expected {" or ".join(map(repr, SCHEDULES))}'
+        ', or a function of your own config (--config=FILE)'
     )
-  for name, other in SCHEDULES.items():
-    for key in other.keys:
-      if config[key] and key not in SCHEDULES[config.schedule].keys:
-        raise InputError(
-            f'optim.{key}={config[key]}: has no effect with optim.schedule='
-            f'{config.schedule!r}; expected 0, or optim.schedule={name!r}'
-        )
+  if flat and name == 'constant':
+    raise InputError(
+        f"optim.flat_steps={flat}: has no effect with optim.schedule='constant'"
+        "; expected 0, or optim.schedule='inverse_sqrt'"
+    )
   if to_steps(config.cooldown_steps, steps) > steps:
     raise InputError(
         f'optim.cooldown_steps={config.cooldown_steps}: expected at most '
         f'train.steps={steps}, or a share of it between 0 and 1'
     )
+  return name.call if is_own else SCHEDULES[name]
 
 
 def check_name(config):

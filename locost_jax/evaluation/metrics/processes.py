@@ -9,6 +9,7 @@ import contextlib
 import functools
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -24,7 +25,7 @@ def run(function, items, sizes, processes=None, show=None):
   """Returns [function(item) for item in items], in order.
 
   Args:
-    function: can be pickled, as the items.
+    function: one of a config, which cannot be pickled, runs in this process.
     sizes: function item -> (characters of the prediction, of the references);
       processes start only if there is much to compare.
     show: function (items done, items) that shows progress, or None.
@@ -33,6 +34,10 @@ def run(function, items, sizes, processes=None, show=None):
   processes = processes or os.cpu_count() or 1
   batches = [items[i : i + _BATCH] for i in range(0, len(items), _BATCH)]
   work = functools.partial(_run_batch, function)
+  try:
+    pickle.dumps(work)
+  except (AttributeError, pickle.PicklingError):
+    processes = 1
   if processes == 1 or len(items) <= _FEW or _words(items, sizes) <= _SMALL:
     return _collect(map(work, batches), found, len(items), show)
   with concurrent.futures.ProcessPoolExecutor(
