@@ -55,6 +55,8 @@ def define_flags(values, argv, metrics=metric_table.OF_SCORE):
   )
   what = 'FILE: other predictions of the same documents, or another WORKDIR'
   define(text, 'compare', None, what)
+  what = 'the split of a WORKDIR, validation or test [the newest file]'
+  define(text, 'split', None, what)
   known = (f'{p.name}: {p.what}' for p in protocols.PROTOCOLS.values())
   what = '\n'.join(['how to compute ROUGE [locost]', *known])
   define(text, 'protocol', 'locost', what)
@@ -64,6 +66,8 @@ def define_flags(values, argv, metrics=metric_table.OF_SCORE):
   known = (f'{name}: {one.what}' for name, one in metrics.items())
   what = ['NAME,NAME,...: the metrics to compute [rouge]', *known]
   define(text, 'metrics', 'rouge', '\n'.join(what))
+  what = 'FILE: a config whose own Metrics --metrics may name'
+  define(text, 'config', None, what)
   define(
       text,
       'model',
@@ -85,15 +89,20 @@ def main(values, arguments):
   if not values.predictions:
     raise InputError('--predictions=FILE is missing: expected predictions')
   protocol = protocols.find(values.protocol)
-  path = find_file(values.predictions)
-  chosen = metric_table.find(split(values.metrics), metric_table.OF_SCORE)
+  path = find_file(values.predictions, values.split)
+  known = metric_table.OF_SCORE
+  if values.config:
+    names = commands.load_config(values.config).eval.metrics
+    known = known | {x: x for x in names if isinstance(x, metric.Metric)}
+  chosen = metric_table.find(split(values.metrics), known)
   if list(chosen) != ['rouge'] or values.model:
     if values.compare:
       raise InputError('--compare and --metrics: expected one of them')
     return print_metrics(path, chosen, protocol, values)
   pairs = predictions.read(path)
   if values.compare:
-    result = compare((path, find_file(values.compare)), pairs, protocol, values)
+    other = find_file(values.compare, values.split)
+    result = compare((path, other), pairs, protocol, values)
     show = compare_predictions.format_text
   else:
     result = rouge.summarize(score(pairs, protocol, values), protocol)
@@ -101,14 +110,14 @@ def main(values, arguments):
   print(json.dumps(result) if values.format == 'json' else show(result))
 
 
-def find_file(path):
+def find_file(path, split=None):
   """Returns the file of predictions of a path; reports that of a WORKDIR."""
   if not os.path.isdir(path):
     return path
   # Imported late: reading checkpoints needs JAX, and takes seconds.
   from locost_jax.workdir import find
 
-  found = find.newest_predictions(path)
+  found = find.newest_predictions(path, split)
   print(f'{path}: uses {found}', file=sys.stderr)
   return found
 
@@ -128,7 +137,8 @@ def compare(paths, pairs, protocol, values):
   """Returns the scores of two files, and their differences."""
   pairs = [pairs, predictions.read(paths[1])]
   pairs[1] = compare_predictions.match(*pairs, paths)
-  for line in compare_predictions.warnings(pairs, paths, protocol):
+  is_chosen = values['protocol'].present
+  for line in compare_predictions.warnings(pairs, paths, protocol, is_chosen):
     print(line, file=sys.stderr)
   scores = [score(side, protocol, values) for side in pairs]
   return dict(

@@ -108,7 +108,7 @@ def main(values, arguments):
   for name, most in ('sample', 10**9), ('seed', 2**32 - 1):
     if not (name == 'sample') <= values[name].value <= most:
       raise InputError(f'--{name}={values[name].value}: out of range')
-  path = score.find_file(values.predictions)
+  path = score.find_file(values.predictions, values.split)
   if values.submission:
     return submit(path, values.submission, values.overwrite)
   names = values.metrics.replace('reading', ','.join(reading.METRICS))

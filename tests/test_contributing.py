@@ -24,6 +24,7 @@ def find_examples():
 
 
 EXAMPLES = find_examples()
+OWN = 'A corpus, a schedule and a metric of your own'
 
 
 def test_examples_are_short():
@@ -64,12 +65,7 @@ def copy(tmp_path_factory):
   )
   insert(table, '    )\n}', f'        {row_of("A metric", "METRICS")},\n')
 
-  heading = 'A schedule'
-  optim = package / 'training' / 'optim.py'
-  insert(optim, 'SCHEDULES = {', EXAMPLES[heading] + '\n\n')
-  row = f'    {row_of(heading, "SCHEDULES")},\n'
-  insert(optim, "    'inverse_sqrt': Schedule", row)
-
+  (home / 'mails.py').write_text(EXAMPLES[OWN])
   heading = 'An initialisation of the state-space model'
   ssm = package / 'ops' / 'ssm.py'
   insert(ssm, '# model.initialisation ->', EXAMPLES[heading] + '\n\n')
@@ -104,11 +100,39 @@ PROGRAMS = {
         assert metric_table.columns(())[-1].title == 'lines'
         assert metric_table.OF_SCORE['line_ratio'] == 'line_ratio'
         """,
-    'A schedule': """
-        from configs import default
+    OWN: """
+        import mailbox
+        from locost_jax.config import commands
+        from locost_jax.data import corpus
+        from locost_jax.data import tasks
+        from locost_jax.evaluation.metrics import metric
+        from locost_jax.evaluation.metrics import processes
         from locost_jax.training import optim
-        config = default.get_config().optim
-        config.schedule, config.learning_rate = 'cosine', 2.0
+        from locost_jax.workdir import phases
+        box = mailbox.mbox('mails.mbox')
+        for i in range(300):
+          box.add(f'Subject: Mail {i}\\n\\nIt is about {i}.')
+        box.flush()
+        whole = commands.load_config('mails.py')
+        tasks.check(whole)
+        stored = phases.to_dict(whole)
+        assert stored['data']['train_files'] == 'mails', stored
+        assert stored['eval']['metrics'] == ['loss', 'rouge', 'lines'], stored
+        found = corpus.corpus(whole)
+        rows = [row for split, (shard,) in found.splits.items()
+                for row in found.read(split, shard)]
+        assert {row['targets'] for row in rows} == {
+            f'Mail {i}' for i in range(300)}
+        made = found.made_of('train')
+        assert made == found.made_of('train')
+        box.add('Subject: One more\\n\\nIt is new.')
+        box.flush()
+        again = commands.load_config('mails.py')
+        assert made != corpus.corpus(again).made_of('train')
+        processes._FEW = processes._SMALL = -1  # they cannot import mails.py
+        *_, own = whole.eval.metrics
+        assert metric.score([own], ['a\\nb'] * 3, ['c'] * 3) == {'lines': 2}
+        config, config.learning_rate = whole.optim, 2.0
         rate = optim.make_schedule(config, 10)
         assert abs(float(rate(5)) - 1) < 1e-6, rate(5)
         assert float(rate(0)) == 2 and float(rate(10)) == 0

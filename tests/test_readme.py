@@ -207,11 +207,7 @@ def without_blocks(text):
 
 
 SECTIONS = sections()
-TESTS = next(
-    line
-    for line in SECTIONS['README.md', 'More']
-    if 'pytest' in line
-)
+TESTS = next(line for line in SECTIONS['README.md', 'More'] if 'pytest' in line)
 EVERY = sorted({*sum(SECTIONS.values(), [])} - {TESTS})
 # Of contributors: the tests themselves.
 PYTEST = [command for command in EVERY if ' pytest ' in command]

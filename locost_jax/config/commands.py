@@ -378,6 +378,7 @@ def get_config(values):
   Returns:
     (ConfigDict, {'train.steps': 100, ...}).
   """
+  sys.modules.pop('config_config', None)  # other processes cannot import it
   if values.config is None:
     raise InputError(
         '--config=FILE is missing: expected a config, for example '

@@ -39,7 +39,7 @@ DATA = {
     'train_files': Key(
         '',
         'instead of a task: JSONL, CSV, TSV, parquet or text files; names '
-        'and glob patterns, separated by commas',
+        'and glob patterns, separated by commas; or a Function of rows',
         _PATH,
     ),
     'validation_files': Key('', "'': 2% of the training rows, by hash", _PATH),
@@ -111,7 +111,7 @@ DATA = {
 
 OPTIM = {
     'name': Key('adamw', "'adamw' or 'adafactor'"),
-    'schedule': Key('constant', "'constant' or 'inverse_sqrt' (T5's)"),
+    'schedule': Key('constant', "'constant', 'inverse_sqrt' or a Function"),
     'learning_rate': Key(0.0005, 'peak learning rate'),
     'warmup_steps': Key(0.0, 'steps of linear warmup', STEPS, old='ramp'),
     'flat_steps': Key(0.0, 'inverse_sqrt: steps at peak', STEPS, old='warmup'),

@@ -6,6 +6,8 @@ import re
 import sys
 from typing import Any, Callable, NamedTuple
 
+from locost_jax.errors import InputError
+
 # Upper bounds far above any machine's memory; all but SEED fit an int32.
 TOKENS = 10**8  # of a document
 COUNT = 2**31 - 1  # steps, examples, seconds
@@ -36,6 +38,22 @@ class Kind(NamedTuple):
     if callable(self.expected):
       return self.expected(value)
     return f'expected {self.expected.replace("{}", name)}'
+
+
+class Function(str):
+  """A function in a config: config.json stores and compares its name."""
+
+  def __new__(cls, function):
+    named = super().__new__(cls, function.__name__)
+    named.call = function
+    return named
+
+  # A ConfigDict stores str(value) and is copied.
+  __str__ = lambda self: self
+  __deepcopy__ = lambda self, memo: self
+
+  def __reduce__(self):
+    raise InputError(f'{self}, a function of a config: needs --processes=1')
 
 
 def integer(least, most):

@@ -12,6 +12,7 @@ import json
 import os
 from typing import Callable, NamedTuple
 
+from locost_jax.config import kinds
 from locost_jax.data import gsg
 from locost_jax.data import pages
 from locost_jax.data import sources
@@ -41,10 +42,12 @@ class Corpus(NamedTuple):
 
 
 def stat_files(files):
-  """Returns [[absolute path, bytes, modification time]], for `made_of`."""
+  """Returns [[absolute path, bytes, modification time or hash]]."""
   sizes = []
   for file in files:
-    if '://' in file:
+    if isinstance(file, kinds.Function):
+      sizes.append([file, 0, _hash_rows(file.call)])
+    elif '://' in file:
       from etils import epath
 
       stat = epath.Path(file).stat()
@@ -53,6 +56,16 @@ def stat_files(files):
       stat = os.stat(file)
       sizes.append([os.path.abspath(file), stat.st_size, stat.st_mtime_ns])
   return sizes
+
+
+@functools.cache
+def _hash_rows(function):
+  """Hashes the rows of a function, which reads them once more."""
+  found = 0
+  for row in function():
+    row = json.dumps(row, sort_keys=True, default=str)
+    found = sources.hash_key(f'{found} {row}')
+  return found
 
 
 def make_rows(config, settings, file, rows):

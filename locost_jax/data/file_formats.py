@@ -13,6 +13,7 @@ import json
 import os
 import re
 
+from locost_jax.config import kinds
 from locost_jax.data import sources
 from locost_jax.errors import InputError
 
@@ -275,6 +276,11 @@ def read_rows(path, fields, text_unit):
       the file and the row.
   """
   ending = _ending(path)
+  if isinstance(path, kinds.Function):
+    for number, row in enumerate(path.call(), 1):
+      sources.check_texts(f'{path}: row {number}', dict(row), fields)
+      yield row
+    return
   if ending in READERS:
     yield from READERS[ending](path, fields, text_unit)
     return

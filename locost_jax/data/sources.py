@@ -22,6 +22,7 @@ import re
 import sys
 import zlib
 
+from locost_jax.config import kinds
 from locost_jax.errors import InputError
 
 # Maximum characters of a document in formats without a limit of their own; more
@@ -53,8 +54,10 @@ def expand_globs(globs):
   """Finds the files of comma-separated glob patterns.
 
   Args:
-    globs: such as 'a/train-*.jsonl.gz,b.jsonl'.
+    globs: such as 'a/train-*.jsonl.gz,b.jsonl'; a Function is its own file.
   """
+  if isinstance(globs, kinds.Function):
+    return [globs]
   files = set()
   patterns = [p.strip() for p in globs.split(',') if p.strip()]
   if not patterns:

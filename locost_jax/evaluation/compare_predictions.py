@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import re
 import textwrap
 
 import numpy as np
@@ -45,7 +46,7 @@ def match(ours, theirs, names):
           raise InputError(
               f'{name}:{pair.line}: id {_show(key)} is not in {file} '
               f'({len(ours):,} and {len(theirs):,} rows): expected the same '
-              'documents; an `id` in each row of the test set names them alike'
+              f'documents; {_advise(names)}'
           )
     return [other[pair.id] for pair in ours]
   if len(ours) != len(theirs):
@@ -61,6 +62,14 @@ def match(ours, theirs, names):
           'the same order'
       )
   return theirs
+
+
+def _advise(names):
+  """Returns what to do about two files with different ids."""
+  splits = re.findall(r'-(validation|test)-\d[^/]*$', '\n'.join(names), re.M)
+  if len(set(splits)) == 2:
+    return f'one is of {splits[0]}, the other of {splits[1]}: use --split=test'
+  return 'an `id` in each row of the test set names them alike'
 
 
 def _by_id(pairs, name):
@@ -81,8 +90,8 @@ def _by_id(pairs, name):
   return found
 
 
-def warnings(pairs, names, protocol):
-  """Yields warnings about differences that make a comparison doubtful."""
+def warnings(pairs, names, protocol, is_chosen=False):
+  """Yields warnings; none about a protocol that the user has chosen."""
   others = sum(
       sorted(one.references) != sorted(other.references)
       for one, other in zip(*pairs)
@@ -93,6 +102,8 @@ def warnings(pairs, names, protocol):
         f'for {others:,} of {len(pairs[0]):,} ids: each prediction is scored '
         'with the references of its own file'
     )
+  if is_chosen:
+    return
   now = protocols.method(protocols.signature(protocol, len(pairs[0])))
   for side, name in zip(pairs, names):
     written = {protocols.method(pair.signature) for pair in side} - {''}

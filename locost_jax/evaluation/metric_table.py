@@ -61,7 +61,8 @@ def select(names, *needs, protocol=protocols.AUTO):
       if entry not in OF_CONFIG:
         raise InputError(
             f'config.eval.metrics: {entry!r} is none of '
-            f'{", ".join(map(repr, OF_CONFIG))}'
+            f'{", ".join(map(repr, OF_CONFIG))}, or a Metric of your own '
+            'config (--config=FILE)'
         )
       entry = _of_protocol(OF_CONFIG[entry], words)
     chosen.append(entry)
@@ -75,10 +76,8 @@ def _of_protocol(entry, protocol):
 
 def columns(names):
   """Returns all columns of tables, with those of a config's own metrics."""
-  own = {x.name: x for x in names if isinstance(x, metric.Metric)}
-  return tuple(
-      column for entry in (OF_CONFIG | own).values() for column in entry.columns
-  )
+  known = OF_CONFIG | {x: x for x in names if isinstance(x, metric.Metric)}
+  return tuple(column for entry in known.values() for column in entry.columns)
 
 
 def lower_is_better(names):

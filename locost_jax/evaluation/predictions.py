@@ -111,14 +111,14 @@ def read_rows(path, documents, chosen):
     InputError: a file cannot be read, the rows do not match, or a document is
       missing.
   """
-  rows = read(path, documents=documents is None)
+  rows, source = read(path, documents=documents is None), path
   if documents is not None:
-    others = []
+    source, others, field = f'--documents={documents}', [], _input_field(path)
     for number, line in sources.read_lines(documents):
       where, row = f'{documents}:{number}', sources.parse_row(
           documents, number, line, []
       )
-      others.append((_id(where, row), _document(where, row)))
+      others.append((_id(where, row), _document(where, row, field)))
     texts = _match([row.id for row in rows], others, path, documents)
     pairs = zip(rows, texts, strict=True)
     rows = [row._replace(document=text) for row, text in pairs]
@@ -126,7 +126,7 @@ def read_rows(path, documents, chosen):
   for name, one in chosen.items():
     if one.needs == metric.DOCUMENT and None in texts:
       raise InputError(
-          f"{path}: row {texts.index(None) + 1} has no 'document', which "
+          f"{source}: row {texts.index(None) + 1} has no 'document', which "
           f'--metrics={name} needs; --documents=FILE reads them from another '
           'file'
       )
@@ -151,11 +151,19 @@ def _match(ids, others, path, documents):
   return [document for _, document in others]
 
 
-def _document(where, row):
+def _input_field(path):
+  """Returns the field of documents of the run that wrote a file, or None."""
+  row = sources.parse_row(path, *next(iter(sources.read_lines(path))), [])
+  settings = row.get('settings')
+  return settings.get('input_field') if isinstance(settings, dict) else None
+
+
+def _document(where, row, field=None):
   """Returns the document of a row, or None."""
-  if row.get('document') is not None:
-    sources.check_texts(where, row, ['document'])
-  return row.get('document')
+  name = field if field in row else 'document'
+  if row.get(name) is not None:
+    sources.check_texts(where, row, [name])
+  return row.get(name)
 
 
 def selection_of(model_config):
@@ -195,7 +203,8 @@ def try_write(path, rows, shared=()):
   """Writes rows as JSONL, atomically; reports a write error on stderr.
 
   A file of other settings or documents is kept: `NAME.settings-HASH.jsonl` is
-  written instead of `NAME.jsonl`. `workdir.find` finds both.
+  written instead of `NAME.jsonl`. `workdir.find` finds both. Returns the path,
+  or ''.
 
   Args:
     rows: dicts from `evaluate.measure`; a list of references is written as
@@ -218,6 +227,8 @@ def try_write(path, rows, shared=()):
     files.write(path, ''.join(lines))
   except OSError as error:
     progress.note(f'{path} could not be written: {disk_error(error)}')
+    return ''
+  return str(path)
 
 
 def _made_of(lines):

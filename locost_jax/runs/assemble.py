@@ -164,14 +164,16 @@ class Setup:
   def write_predictions(self, task, split, step, rows, checkpoint=None):
     """Writes rows of `evaluate.measure`, if there are any, on the first host.
 
+    Returns the path of the file, or ''.
     checkpoint is {step, sha256} of the model, or None: it is not on disk yet.
     """
-    if rows and collective.is_first_host():
-      predictions.try_write(
-          self.directory / 'predictions' / f'{task}-{split}-{step}.jsonl',
-          rows,
-          predictions.metadata(self.config, len(rows), checkpoint),
-      )
+    if not rows or not collective.is_first_host():
+      return ''
+    return predictions.try_write(
+        self.directory / 'predictions' / f'{task}-{split}-{step}.jsonl',
+        rows,
+        predictions.metadata(self.config, len(rows), checkpoint),
+    )
 
   @functools.cached_property
   def common(self):

@@ -150,6 +150,7 @@ def measure_run(setups, workdir, split, by_length=False):
       workdir=str(workdir),
       step=int(checkpoint.find(last.directory).name),
       by_length=groups,
+      home=str(last.directory),
   )
 
 
@@ -203,10 +204,10 @@ def _measure_task(records, setups, initial):
     table.rows.append(final_table.Row(name, measured, is_result=True))
   if settings.baselines:
     table.rows.extend(_baseline_rows(records, params))
-  setup.write_predictions(
+  path = setup.write_predictions(
       records.task, records.name, found['step'], rows, found
   )
-  return table, rows
+  return table._replace(predictions=path), rows
 
 
 def _measure_checkpoint(records, phase, found, params):

@@ -5,6 +5,7 @@ command, or one JSON object. `evaluate_run` measures the numbers.
 """
 
 import json
+import os
 import textwrap
 from typing import NamedTuple
 
@@ -41,6 +42,7 @@ class Table(NamedTuple):
   total: int = 0  # documents in the split; 0: the same number
   signatures: dict = {}  # from `metric_table.signatures`
   columns: tuple = metric_table.columns(())  # in the order of tables
+  predictions: str = ''  # the file with those of the last checkpoint
 
   @property
   def title(self):
@@ -50,7 +52,7 @@ class Table(NamedTuple):
     return ', '.join(filter(None, words))
 
 
-def format_text(tables, examples, workdir, step=None, by_length=()):
+def format_text(tables, examples, workdir, step=None, by_length=(), home=''):
   """Returns the whole report as text.
 
   An example is a dict of id, source, reference and prediction.
@@ -68,6 +70,10 @@ def format_text(tables, examples, workdir, step=None, by_length=()):
       'Try it on a text of your own:\n'
       f'  python -m locost_jax.summarize --checkpoint={workdir} FILE'
   )
+  paths = [f'predictions: {x.predictions}' for x in tables if x.predictions]
+  for what, name in ('checkpoints', 'checkpoints'), ('curves', 'metrics.jsonl'):
+    paths.append(f'{what}: {os.path.join(home or workdir, name)}')
+  parts.append('\n'.join(paths))
   return '\n\n'.join(parts)
 
 
@@ -134,12 +140,12 @@ def format_example(example):
   return '\n'.join(lines)
 
 
-def format_json(tables, examples, workdir, step=None, by_length=()):
+def format_json(tables, examples, workdir, step=None, by_length=(), home=''):
   """Returns the same report as one JSON object.
 
   Its top-level metrics are those of the last checkpoint in the last table.
   """
-  report = {'workdir': str(workdir), 'step': step}
+  report = {'workdir': str(workdir), 'step': step, 'home': home}
   if tables:
     last = tables[-1]
     report.update(task=last.task, split=last.split, documents=last.documents)
@@ -160,6 +166,7 @@ def to_json(table):
       total=table.total or table.documents,
       **({'selection': table.selection} if table.selection else {}),
       signatures=table.signatures,
+      predictions=table.predictions,
       rows=[dict(name=row.name.strip(), **row.metrics) for row in table.rows],
   )
 

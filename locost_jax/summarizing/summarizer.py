@@ -54,6 +54,7 @@ class Summarizer:
     pages: a `documents.Pages`: how documents are cut; None: the model reads no
       pages.
     source: the checkpoint or directory it was loaded from, or ''.
+    fields: config.data of the run that trained it, which names fields, or {}.
   """
 
   def __init__(
@@ -73,6 +74,7 @@ class Summarizer:
       self.settings = decode_settings.with_ids(self.settings, vocabulary)
     self.pages = pages or reading.choose_pages(model.config, None, {})
     self.source = source
+    self.fields = {}
     self._kernels = generate.KeptKernels(self.model, self.params)
 
   def __repr__(self) -> str:
@@ -260,10 +262,18 @@ class Summarizer:
           f'{visible(document)}: is the name of a file; expected a text, such '
           f'as those of locost_jax.read({document!r})'
       )
-    text = documents_lib.text_of(document, self.pages)
+    text = self._text_of(document)
     if not text.text.strip():
       raise InputError(f'{name} is empty: expected some text')
     return text
+
+  def _text_of(self, document):
+    """`documents.text_of`, also of a row with the field names of the run."""
+    for ours, key in ('document', 'input_field'), ('query', 'query_field'):
+      name = self.fields.get(key)
+      if isinstance(document, Mapping) and name in document:
+        document = {**document, ours: document[name]}
+    return documents_lib.text_of(document, self.pages)
 
   def _change(self, settings, options):
     """`decode_settings.change`, with the ids of what `start` asks for."""
@@ -298,14 +308,14 @@ class Summarizer:
           f'{self.pages.num_pages} pages of {self.pages.page_length} tokens, '
           'which num_pages and page_length change'
       )
-    text = documents_lib.text_of(document, self.pages)
+    text = self._text_of(document)
     return reading.read(self.vocabulary, text, self.pages, max_input_length)
 
   def locate(
       self, document: Document, max_input_length: int | None = None
   ) -> tuple[str, reading.Read, list[np.ndarray]]:
     """The text of a document, its Read, and `token_places.places` of the ids."""
-    text = documents_lib.text_of(document, self.pages)
+    text = self._text_of(document)
     given = self.vocabulary, text, self.pages, max_input_length
     return text.text, reading.read(*given), token_places.places(*given)
 
@@ -420,7 +430,9 @@ def load(
     params = parameters.flatten(params)
     flat = {path: place(params.pop(path)) for path in list(params)}
   params = parameters.unflatten(flat)
-  return Summarizer(model, params, vocabulary, decoding, chosen, where)
+  made = Summarizer(model, params, vocabulary, decoding, chosen, where)
+  made.fields = data or {}
+  return made
 
 
 def _place(array, precision, where):

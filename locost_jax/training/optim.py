@@ -19,12 +19,12 @@ trains on GovReport in this way.
 """
 
 import re
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from locost_jax.config import kinds
 from locost_jax.config import schema
 from locost_jax.errors import check_choice
 from locost_jax.errors import InputError
@@ -38,27 +38,6 @@ _CLIP = 1.0  # Adafactor: the largest root mean square of an update
 _STACKED = re.compile(r'(.*/)?layers/.*')
 
 
-class Schedule(NamedTuple):
-  """The shape of the learning rate between warm-up and cooldown.
-
-  Attributes:
-    shape: (step, settings, steps) -> the factor on learning_rate at a step
-      (float32 scalar); settings is config.optim as a dict, its shares turned
-      into steps; steps is config.train.steps.
-    keys: the keys of config.optim that only some schedules read, this one
-      included.
-  """
-
-  shape: Any
-  keys: tuple = ()
-
-
-def constant(step, settings, steps):
-  """shape(s) = 1."""
-  del settings, steps
-  return jnp.ones_like(step)
-
-
 def inverse_sqrt(step, settings, steps):
   """Flat for F steps, then proportional to 1 / sqrt(s + 1), as in T5."""
   del steps
@@ -66,9 +45,12 @@ def inverse_sqrt(step, settings, steps):
   return jnp.sqrt(flat / jnp.maximum(step + 1, flat))
 
 
+# The shape of the learning rate between warm-up and cooldown. Functions (step,
+# settings, steps) -> factor on learning_rate (float32 scalar); settings is
+# config.optim as a dict, its shares turned into steps; steps is train.steps.
 SCHEDULES = {
-    'constant': Schedule(constant),
-    'inverse_sqrt': Schedule(inverse_sqrt, ('flat_steps',)),
+    'constant': lambda step, settings, steps: jnp.ones_like(step),
+    'inverse_sqrt': inverse_sqrt,
 }
 # Numbers of steps; a value strictly between 0 and 1 is a share of train.steps.
 STEP_KEYS = ('warmup_steps', 'flat_steps', 'cooldown_steps')
@@ -90,6 +72,7 @@ def make_schedule(config, steps):
   config is config.optim, which `check` accepts; steps is config.train.steps,
   where the cooldown ends. The function takes a number or an int array.
   """
+  shape = check(config, steps)
   peak = float(config.learning_rate)
   settings = dict(config)
   settings.update({key: to_steps(config[key], steps) for key in STEP_KEYS})
@@ -97,7 +80,7 @@ def make_schedule(config, steps):
 
   def schedule(step):
     step = jnp.asarray(step, jnp.float32)
-    rate = peak * SCHEDULES[config.schedule].shape(step, settings, steps)
+    rate = peak * shape(step, settings, steps)
     if warmup:
       rate *= jnp.minimum(1.0, (step + 1) / warmup)
     if cooldown:
@@ -108,7 +91,11 @@ def make_schedule(config, steps):
 
 
 def check(config, steps):
-  """Raises an InputError for values of config.optim; steps: of config.train."""
+  """Returns the function of the schedule; steps: config.train.steps.
+
+  Raises:
+    InputError: values of config.optim.
+  """
   schema.check_section('optim', config)
   check_choice('optim.name', config.name, ('adamw', 'adafactor'))
   if config.name == 'adamw' and not config.scale_by_parameter:
@@ -116,19 +103,21 @@ def check(config, steps):
         "optim.scale_by_parameter=False: has no effect with optim.name='adamw';"
         " expected True, or optim.name='adafactor'"
     )
-  check_choice('optim.schedule', config.schedule, SCHEDULES)
-  for name, other in SCHEDULES.items():
-    for key in other.keys:
-      if config[key] and key not in SCHEDULES[config.schedule].keys:
-        raise InputError(
-            f'optim.{key}={config[key]}: has no effect with optim.schedule='
-            f'{config.schedule!r}; expected 0, or optim.schedule={name!r}'
-        )
+  name, flat = config.schedule, config.flat_steps
+  is_own = isinstance(name, kinds.Function)
+  if not is_own:
+    check_choice('optim.schedule', name, SCHEDULES)
+  if flat and name == 'constant':
+    raise InputError(
+        f"optim.flat_steps={flat}: has no effect with optim.schedule='constant'"
+        "; expected 0, or optim.schedule='inverse_sqrt'"
+    )
   if to_steps(config.cooldown_steps, steps) > steps:
     raise InputError(
         f'optim.cooldown_steps={config.cooldown_steps}: expected at most '
         f'train.steps={steps}, or a share of it between 0 and 1'
     )
+  return name.call if is_own else SCHEDULES[name]
 
 
 def make_optimizer(config, steps, params):

@@ -104,6 +104,8 @@ def train(run, options=telemetry_lib.Options()):
     )
     if report:
       telemetry.note(report)
+    if 0 < done < config.train.steps:
+      telemetry.note(f'continues from step {done}')
     services = Services(checkpointer, telemetry, signals, watch)
     Loop(run, programs._replace(step=step), services, state, kept).run()
 

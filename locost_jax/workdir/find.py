@@ -89,8 +89,8 @@ def check_vocabulary(home, vocabulary, config):
     )
 
 
-def newest_predictions(directory):
-  """Returns the newest file of predictions of a run's best checkpoint."""
+def newest_predictions(directory, split=None):
+  """Returns the newest predictions of a run's best checkpoint on a split."""
   run = find_run(directory)
   if run is None:
     raise InputError(
@@ -99,18 +99,15 @@ def newest_predictions(directory):
     )
   home, step_directory, _ = run
   step = Path(step_directory).name
+  name = f'*-{split or "*"}-{step}'
   folder = Path(home) / 'predictions'
   found = sorted(
-      (
-          path
-          for suffix in ('', '.settings-*')
-          for path in folder.glob(f'*-{step}{suffix}.jsonl')
-      ),
+      [*folder.glob(f'{name}.jsonl'), *folder.glob(f'{name}.settings-*.jsonl')],
       key=lambda path: (path.stat().st_mtime_ns, path.name),
   )
   if not found:
     raise InputError(
         f'{directory}: no predictions of its best checkpoint, step {step} '
-        f'({home}/predictions/*-{step}.jsonl): main --evaluate writes them'
+        f'({folder}/{name}.jsonl): main --evaluate writes them'
     )
   return os.path.relpath(found[-1])

@@ -1,5 +1,6 @@
 """`score --compare` and WORKDIRs: numbers, output, errors."""
 
+import functools
 import json
 import os
 
@@ -165,7 +166,9 @@ def test_different_references_and_signatures_give_warnings(compare):
   assert 'b.jsonl was written with scores of another signature' in signatures
   assert 'split:locost_jax-1' in signatures
   assert compare(ours, ours)[2] == ''  # n and ci may differ
-  assert compare(ours, ours, '--protocol=google')[2].count('warning') == 2
+  # Whoever chooses a protocol knows that it is another one.
+  assert compare(ours, ours, '--protocol=google')[2] == ''
+  assert 'different references' in compare(ours, theirs, '--protocol=google')[2]
 
 
 def test_a_workdir_stands_for_its_newest_predictions(
@@ -195,3 +198,18 @@ def test_a_workdir_stands_for_its_newest_predictions(
   assert status == 2 and 'no predictions of its best checkpoint, step 2' in err
   status, _, err = run_command(score, '--predictions=.')
   assert status == 2 and 'expected a file of predictions or a WORKDIR' in err
+
+
+def test_the_split_of_a_workdir(run_command, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  tiny_run.make(tmp_path / 'run')
+  (tmp_path / 'run' / 'predictions').mkdir()
+  for i, split in enumerate(('test', 'validation')):
+    write(tmp_path / f'run/predictions/x-{split}-2.jsonl', [row(GOOD, i)])
+  call = functools.partial(run_command, score, '--predictions=run')
+  status, _, err = call('--split=test')
+  assert status == 0 and err == 'run: uses run/predictions/x-test-2.jsonl\n'
+  other = '--compare=run/predictions/x-validation-2.jsonl'
+  status, _, err = call('--split=test', other)
+  assert status == 2 and 'of test, the other of validation: use --split' in err
+  assert call('--split=validation', other)[0] == 0

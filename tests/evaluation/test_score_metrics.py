@@ -153,6 +153,13 @@ def test_documents_from_another_file(tmp_path):
   assert documents(path, by_id) == ['d1', 'd3', 'd0']
   assert documents(path, of([{}] * 3)) == ['d0', 'd1', 'd2']
   assert documents(path) == [None] * 3
+  # The field of the run that wrote the predictions.
+  ours = [dict(row, settings={'input_field': 'article'}) for row in rows]
+  path = test_score.write(tmp_path / 'run.jsonl', ours)
+  own = [dict(id=i, article=f'a{i}', document='d') for i in range(3)]
+  other = test_score.write(tmp_path / 'own.jsonl', own)
+  assert documents(path, other) == ['a0', 'a1', 'a2']
+  assert documents(path, by_id) == ['d0', 'd1', 'd2']
 
 
 @pytest.mark.parametrize(

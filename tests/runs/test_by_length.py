@@ -2,12 +2,16 @@
 
 import functools
 import json
+import mailbox
 
 import pytest
 
 from locost_jax import main
+from locost_jax import score
+from locost_jax.evaluation.metrics import processes
 from locost_jax.runs import evaluate_run
 from locost_jax.runs import final_table
+from tests import test_contributing
 from tests import tiny_run
 from tests.evaluation.test_protocols import rouge
 from tests.runs import test_main
@@ -30,8 +34,10 @@ def folder(tmp_path_factory):
 def call(run_command, folder, monkeypatch):
   """call(WORKDIR, *flags) -> (status, out, err)."""
   monkeypatch.chdir(folder)
-  return lambda workdir, *more, config=test_main.CONFIG: run_command(
-      main, config, f'--workdir={workdir}', *FLAGS, *more
+  return (
+      lambda workdir, *more, config=test_main.CONFIG, flags=FLAGS: run_command(
+          main, config, f'--workdir={workdir}', *flags, *more
+      )
   )
 
 
@@ -102,38 +108,49 @@ def test_evaluations_and_their_signatures(call, folder):
   assert documents == str(table['documents'])
 
 
-OWN = """
-from configs import finetune
-from locost_jax.evaluation.metrics import metric
-
-def share(prediction, references):
-  return {'share': (len(prediction), len(references[0]))}
-
-def get_config(arguments=''):
-  config = finetune.get_config()
-  columns = (metric.Column('share', 'own share', 1),)
-  config.eval.metrics = 'loss', metric.Metric('mine', columns, share)
-  return config
-"""
-
-
-def test_a_metric_of_the_config_itself(call, folder):
-  """Its column appears; config.json has its name; the run continues."""
-  (folder / 'own.py').write_text(OWN)
+def test_a_config_of_ones_own(call, folder, run_command, monkeypatch):
+  """Objects of a config: config.json has their names; the run continues."""
+  own = test_contributing.EXAMPLES[test_contributing.OWN]
+  (folder / 'own.py').write_text(own)
+  (folder / 'other.py').write_text(own.replace('cosine', 'sine'))
+  box = mailbox.mbox(folder / 'mails.mbox')
+  for row in test_main.pairs(0, 120):
+    box.add(f'Subject: {row["summary"]}\n\n{row["document"]}')
+  box.flush()
+  # Even where there is much to score: other processes cannot import own.py.
+  monkeypatch.setattr(processes, '_FEW', -1)
+  monkeypatch.setattr(processes, '_SMALL', -1)
+  flags = [flag for flag in FLAGS if 'train_files=' not in flag]
+  options = dict(config='--config=own.py', flags=flags)
   for steps in 2, 3:
     run = functools.partial(
-        call, 'own', f'--config.train.steps={steps}', config='--config=own.py'
+        call, 'own', f'--config.train.steps={steps}', **options
     )
     status, out, err = run('--format=json')
     assert status == 0, err
     (table,) = json.loads(out)['tables']
-    assert table['rows'][-1]['share'] > 0
+    assert table['rows'][-1]['lines'] >= 0
     config = json.loads((folder / 'own' / 'config.json').read_text())
-    assert config['eval']['metrics'] == ['loss', 'mine']
+    assert config['eval']['metrics'] == ['loss', 'rouge', 'lines']
+    assert config['data']['train_files'] == 'mails'
+    assert config['optim']['schedule'] == 'cosine'
     assert config['train']['steps'] == steps
+    assert ('continues from step 2' in err) == (steps == 3)
   rows = test_main.read_rows(folder / 'own' / 'metrics.jsonl')
-  assert sum('eval/jsonl/share' in row for row in rows) >= 2
-  assert 'own share' in run()[1]
+  assert sum('eval/jsonl/lines' in row for row in rows) >= 2
+  status, out, err = run()
+  assert ' lines' in out and out.endswith(
+      'predictions: own/predictions/jsonl-validation-3.jsonl\n'
+      'checkpoints: own/checkpoints\ncurves: own/metrics.jsonl\n'
+  )
+  status, out, _ = run_command(
+      score, '--predictions=own', '--config=own.py', '--metrics=rouge,lines'
+  )
+  assert status == 0 and '\nlines|n:' in out
+  status, _, err = call('own', config='--config=other.py', flags=flags)
+  assert status == 2 and 'schedule was "cosine", now "sine"' in err
+  status, _, err = run_command(main, '--workdir=own')
+  assert status == 2 and 'function of your own config (--config=FILE)' in err
 
 
 def test_by_length_needs_evaluate(call, folder):

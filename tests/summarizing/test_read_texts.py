@@ -1,6 +1,7 @@
 """locost_jax.read: the texts of files, from Python."""
 
 import json
+import shutil
 
 import pytest
 
@@ -48,3 +49,16 @@ def test_an_empty_text_has_no_summary(run, batches):
   with pytest.raises(InputError, match=r'^texts\[1\] is empty'):
     locost_jax.pipeline(model=summarizer)(['One.', ''])
   assert summarizer.summarize([]) == [] and not batches
+
+
+def test_a_row_with_the_field_names_of_the_run(run, tmp_path):
+  path = shutil.copytree(run, tmp_path / 'run') / 'config.json'
+  config = json.loads(path.read_text())
+  config['data'] |= dict(input_field='article', query_field='ask')
+  path.write_text(json.dumps(config))
+  summarizer = locost_jax.load(path.parent)
+  want = summarizer.summarize({'document': 'A text.', 'query': 'Who?'})
+  row = {'article': 'A text.', 'ask': 'Who?', 'document': 'Another one.'}
+  assert summarizer.summarize([row]) == want
+  written = summarizer.generate([summarizer.tokenize(row)], max_length=6)
+  assert [summarizer.vocabulary.decode(ids) for ids in written] == want

@@ -185,7 +185,8 @@ def test_a_run(bart, files, succeed, tmp_path):
   row = json.loads(out)
   assert row['prediction'] == s.summarize(rows(5)[4]['document'])[0]
   assert (
-      row['tokens_total'] == len(s.vocabulary.encode(rows(5)[4]['document'])) + 2
+      row['tokens_total']
+      == len(s.vocabulary.encode(rows(5)[4]['document'])) + 2
   )
   assert {key: row['settings'][key] for key in MARKS} == MARKS
   assert (tmp_path / 'page.html').exists()

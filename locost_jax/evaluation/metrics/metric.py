@@ -57,12 +57,9 @@ class Metric(str):
     """Makes the text; the dataclass sets the attributes."""
     return super().__new__(cls, name)
 
-  def __deepcopy__(self, memo):
-    return self
-
-  def __reduce__(self):
-    """Other processes, which tokenise, get the name."""
-    return str, (self.name,)
+  __deepcopy__ = lambda self, memo: self
+  # Other processes, which tokenise, get the name.
+  __reduce__ = lambda self: (str, (self.name,))
 
   @property
   def keys(self):

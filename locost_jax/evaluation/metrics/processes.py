@@ -8,6 +8,7 @@ import concurrent.futures
 import contextlib
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -23,13 +24,17 @@ def run(function, items, sizes, processes=None, show=None):
   """Returns [function(item) for item in items], in order.
 
   Args:
-    function: can be pickled, as the items.
+    function: one of a config, which cannot be pickled, runs in this process.
     sizes: function item -> (characters of the prediction, of the references);
       processes start only if there is much to compare.
     show: function (items done, items) that shows progress, or None.
   """
   items, processes = list(items), processes or os.cpu_count() or 1
   compared = sum(ours * theirs for ours, theirs in map(sizes, items))
+  try:
+    pickle.dumps(function)
+  except (AttributeError, pickle.PicklingError):  # one of a config
+    processes = 1
   if processes == 1 or len(items) <= _FEW or compared <= _SMALL * _WORD**2:
     return _collect(map(function, items), len(items), show)
   with concurrent.futures.ProcessPoolExecutor(
