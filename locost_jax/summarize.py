@@ -251,8 +251,6 @@ def main(values, arguments):
       values.ask_anyway,
       _report,
   )
-  if warning := _warn_of_training(run):
-    _report(warning)
   settings = choose_settings(given, summarizer.settings, checkpoint)
   options = _make_options(values, settings, available, summarizer)
   where = write_summaries.Where(
@@ -263,7 +261,7 @@ def main(values, arguments):
       output=_follow(values.output),
       overwrite=values.overwrite,
       report=_follow(values.report),
-      warning=warning,
+      warning=_warn_of_training(run),
   )
   failed = write_summaries.write(
       summarizer, documents, options, where, left_out
@@ -360,15 +358,17 @@ def _load(values):
 
 
 def _warn_of_training(run):
-  """Returns a line about a model that is good for its training texts only."""
+  """Reports and returns that a model is good for its training texts only."""
   task = run[2].get('data', {}).get('task') if run else ''
   if not str(task).startswith(_DOCUMENTATION):
     return ''
-  return (
+  line = (
       'This small model knows only documentation of Python and writes nonsense '
       'about other texts. docs/models.md lists models for real work: '
       '--checkpoint=hf://org/name'
   )
+  _report(line)
+  return line
 
 
 def _check(values, arguments):

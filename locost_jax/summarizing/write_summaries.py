@@ -93,15 +93,13 @@ def write(summarizer, documents, options, where, unread=()):
       if pages and not done.error:
         pages.add(done.job, entry, done)
       done = done._replace(memory=None)  # free it for the next batch
-    failed = [
-        job for job in jobs if isinstance(found.get(job.number), _LeftOut)
-    ]
     if file and (others := file.finish([_in_file(x, found) for x in order])):
       progress.note(
           f'{where.output}: keeps {others} summaries of documents that were '
           'not named now'
       )
   _report_equal_answers(found.values(), progress)
+  failed = [x for x in jobs if isinstance(found.get(x.number), _LeftOut)]
   left_out = [*unread, *(found[job.number] for job in failed)]
   has_report = bool(pages and pages.write_index(left_out))
   end = _describe_end(jobs, failed, len(unread), where, has_report)
