@@ -1,6 +1,7 @@
 """The text of an EPUB book, in reading order; uses only the standard library."""
 
 import posixpath
+import re
 from urllib import parse
 from xml.etree import ElementTree
 
@@ -9,43 +10,41 @@ from locost_jax.documents import markup
 from locost_jax.errors import InputError
 
 _BETWEEN = '\n\n'  # two pages
+# A file of the spine is a page if it is markup, whatever its type says.
+_MARKUP = re.compile(rb'[\s\0\xef\xbb\xbf\xfe\xff]*<')
 _TYPE = '{http://www.idpf.org/2007/ops}type'  # of a nav
 
 
-def read_headings(data, where, max_bytes=None):
-  """Returns the text of an EPUB and its headings.
+def read_headings(data, where, max_bytes, left_out):
+  """Returns the text of an EPUB and its [(start, heading), ...].
 
   A page is read once, even if the spine lists it several times. A page without
   a heading has its title in the table of contents. In a book without such
   titles, pages without a heading are called 'section 3' and so on.
 
   Args:
-    where: name of the file, for error messages.
     max_bytes: limit of the total unpacked size; None: no limit.
-
-  Returns:
-    (text, [(start, heading), ...]): blank lines between paragraphs; start is
-    the index of a character.
+    left_out: `places.LeftOut` to add to.
 
   Raises:
-    InputError: not an EPUB, broken, encrypted, too large, or a page that is not
-      text.
+    InputError: broken, encrypted, too large, or a page that is not text.
   """
   texts, headings, at = [], [], 0
   with archive.open_archive(data, where, 'EPUB', max_bytes) as book:
-    order, contents = _order(book)
+    order, contents = _order(book, left_out)
     if _encrypted(book) & set(order) or any(map(book.is_locked, order)):
       raise InputError(
           f'{where}: an encrypted EPUB (DRM), which cannot be read'
       )
     titles = _titles(book, contents)
-    for number, name in enumerate(order, start=1):
+    for name in order:
       text, found = markup.html_headings(
-          book.read(name), f'{where}, {name}', 'utf-8'
+          book.read(name), f'{where}, {name}', 'utf-8', left_out
       )
-      title = titles.get(name, '') if titles else f'section {number}'
       if not text:
         continue
+      section = f'section {len(texts) + 1}'
+      title = titles.get(name, '') if titles else section
       if not found and title:
         found = [(0, title)]
       headings += [(at + start, heading) for start, heading in found]
@@ -67,7 +66,7 @@ def _titles(book, contents):
   return titles
 
 
-def _order(book):
+def _order(book, left_out):
   """Returns the names of the pages in reading order, and of the contents."""
   root = next(
       (
@@ -81,21 +80,39 @@ def _order(book):
     raise InputError(
         f'{book.where}: a broken EPUB: META-INF/container.xml names no package'
     )
-  pages, order, contents = {}, [], []
+  items, spine, contents = {}, [], []
   for node in _xml(book, root).iter():
     if _local(node) == 'item':
-      name, kind = _join(root, node.get('href', '')), node.get('media-type')
-      is_contents = 'nav' in node.get('properties', '').split()
-      if is_contents or kind == 'application/x-dtbncx+xml':
-        contents.append(name)  # no part of the text
-      elif 'html' in (kind or ''):
-        pages[node.get('id')] = name
-    elif _local(node) == 'itemref' and node.get('linear') != 'no':
-      order.append(node.get('idref'))
-  order = list(dict.fromkeys(pages[name] for name in order if name in pages))
+      name, kind = _join(root, node.get('href', '')), node.get('media-type', '')
+      is_nav = 'nav' in node.get('properties', '').split()
+      if is_nav or kind == 'application/x-dtbncx+xml':
+        contents.append(name)
+      items[node.get('id')] = name, kind, node.get('fallback')
+    elif _local(node) == 'itemref':
+      spine.append(node.get('idref'))
+  order = []
+  for item in dict.fromkeys(spine):
+    name = _page(book, items, item)
+    if name is None:
+      name, kind, _ = items.get(item, (item, 'not listed', None))
+      left_out.add('page', 'left out (no text)', f'{name}, {kind}')
+    else:
+      order.append(name)
   if not order:
     raise InputError(f'{book.where}: a broken EPUB: {root} lists no page')
-  return order, contents
+  return list(dict.fromkeys(order)), contents
+
+
+def _page(book, items, item):
+  """Returns the name of the first page among an item and its fallbacks."""
+  for _ in range(8):  # fallbacks may be a circle
+    name, kind, fallback = items.get(item, ('', '', None))
+    if 'html' in kind.lower():
+      return name
+    if name in book and _MARKUP.match(book.read(name)):
+      return name
+    item = fallback
+  return None
 
 
 def _encrypted(book):

@@ -1,7 +1,9 @@
 """The text of an HTML page, in reading order.
 
-Blank lines separate paragraphs; invisible content (scripts, styles) and
-navigation are left out. Uses only the standard library.
+Blank lines separate paragraphs. Scripts, styles and <title> are not part of the
+text; navigation, drawings, readings of ruby and page numbers are left out and
+counted. Raised digits, formulas and note marks keep their value: 10^6, x_(10),
+1/3, rained [4]. Uses only the standard library.
 
 Pages are untrusted: any page is read in linear time (html.parser takes
 quadratic time for unclosed tags).
@@ -11,11 +13,20 @@ import codecs
 import html
 import re
 
+from locost_jax.documents import places
 from locost_jax.errors import InputError
 
-# Elements without text to read. <title> repeats the heading; <svg> contains the
-# labels of a drawing.
-_DROPPED = frozenset('script style nav svg template title'.split())
+# Elements without text to read: what is counted of them, and why. <title>
+# repeats the heading; <svg> contains the labels of a drawing.
+_READING = ('reading', 'left out (ruby)')
+_REPEATS = ('word', 'left out as other forms of formulas')
+_DROPPED = {
+    **dict.fromkeys('script style template title'.split(), ()),
+    'nav': ('word', 'left out as navigation'),
+    'svg': ('word', 'left out as labels of drawings'),
+    **dict.fromkeys(('rt', 'rp', 'rtc'), _READING),
+}
+_RUBY = frozenset('ruby rt rp rtc rb'.split())
 # Elements with a blank line before and after, and on a line of their own.
 _BLOCKS = (
     'address article aside blockquote body center dd details dialog div dl dt '
@@ -33,34 +44,26 @@ _ENCODING = re.compile(
     rb'|<\?xml[^>]{0,200}?encoding\s*=\s*["\']([\w.:-]+)',
     re.IGNORECASE,
 )
-_MARKS = (
-    (codecs.BOM_UTF8, 'utf-8'),
-    # Before UTF-16, whose mark is the beginning of UTF-32's.
-    (codecs.BOM_UTF32_LE, 'utf-32-le'),
-    (codecs.BOM_UTF32_BE, 'utf-32-be'),
-    (codecs.BOM_UTF16_LE, 'utf-16-le'),
-    (codecs.BOM_UTF16_BE, 'utf-16-be'),
-)
+# UTF-32 is before UTF-16, whose mark is the beginning of UTF-32's.
+_BOMS = [
+    ('\ufeff'.encode(name), name)
+    for name in 'utf-8 utf-32-le utf-32-be utf-16-le utf-16-be'.split()
+]
 # Encodings that browsers read (the Encoding Standard), by Python's names.
-_KNOWN = frozenset(
-    'utf-8 cp866 iso8859-2 iso8859-3 iso8859-4 iso8859-5 iso8859-6 iso8859-7 '
-    'iso8859-8 iso8859-10 iso8859-13 iso8859-14 iso8859-15 iso8859-16 koi8-r '
-    'koi8-u mac-roman mac-cyrillic cp874 cp1250 cp1251 cp1252 cp1253 cp1254 '
-    'cp1255 cp1256 cp1257 cp1258 gbk gb18030 big5 big5hkscs euc_jp iso2022_jp '
-    'cp932 cp949'.split()
+_KNOWN = re.compile(
+    'utf-8|cp(?:866|874|932|949|125[0-8])|iso8859-(?:[2-8]|1[03-6])|gb(?:k|18030)'
+    '|koi8-[ru]|mac-(?:roman|cyrillic)|big5(?:hkscs)?|euc_jp|iso2022_jp'
 )
 # Browsers read these as larger encodings, so this module does too. A page whose
 # declaration of UTF-16 could be read as ASCII is not UTF-16.
-_READ_AS = {
-    **dict.fromkeys('ascii iso8859-1'.split(), 'cp1252'),
-    **dict.fromkeys('utf-16 utf-16-le utf-16-be utf-32'.split(), 'utf-8'),
-    'iso8859-9': 'cp1254',
-    'iso8859-11': 'cp874',
-    'tis-620': 'cp874',
-    'gb2312': 'gb18030',
-    'shift_jis': 'cp932',
-    'euc_kr': 'cp949',
-}
+_READ_AS = dict(
+    pair.split('=')
+    for pair in (
+        'ascii=cp1252 iso8859-1=cp1252 iso8859-9=cp1254 iso8859-11=cp874 '
+        'tis-620=cp874 gb2312=gb18030 shift_jis=cp932 euc_kr=cp949 '
+        'utf-16=utf-8 utf-16-le=utf-8 utf-16-be=utf-8 utf-32=utf-8'
+    ).split()
+)
 # windows-1252 as browsers define it: every byte is a character.
 _WINDOWS = ''.join(
     bytes([i]).decode('cp1252', 'ignore') or chr(i) for i in range(256)
@@ -81,20 +84,13 @@ def check_size(where, size, max_bytes):
 
 
 def decode(data, where, encoding='utf-8'):
-  """Decodes bytes; a byte order mark overrides the encoding.
-
-  Args:
-    where: name of the file, for error messages.
-    encoding: encoding without a byte order mark.
-
-  Returns:
-    str, with \\n as line end.
+  """Returns bytes as str with \\n as line end; a byte order mark is obeyed.
 
   Raises:
     InputError: binary data.
     NotDecoded: bytes that are not in the encoding.
   """
-  for mark, name in _MARKS:
+  for mark, name in _BOMS:
     if data.startswith(mark):
       data, encoding = data[len(mark) :], name
       break
@@ -124,24 +120,26 @@ def decode(data, where, encoding='utf-8'):
   return text.replace('\r\n', '\n').replace('\r', '\n')
 
 
-def html_headings(data, where, undeclared='cp1252'):
-  """Returns the text of an HTML or XHTML page and its headings.
+def html_text(data, where, undeclared='cp1252'):
+  """Returns the text as corpora have it, without signs for raised digits."""
+  page = _Page(
+      _source_text(data, where, undeclared), places.LeftOut(), is_plain=True
+  )
+  return _take_marks(page.text())[0]
+
+
+def html_headings(data, where, undeclared='cp1252', left_out=None):
+  """Returns the text of an HTML page and its [(start, heading), ...].
 
   Args:
-    data: its bytes. A byte order mark, <meta> or the XML declaration gives the
-      encoding.
-    where: name of the page, for error messages.
     undeclared: the encoding of a page that declares none and is not UTF-8.
-
-  Returns:
-    (str, [(start, heading), ...]): blank lines between paragraphs, none at the
-    ends; start is the index of a character.
+    left_out: `places.LeftOut` to add to.
 
   Raises:
     InputError: as `decode`, or an encoding that browsers do not know.
   """
-  page = _Page()
-  page.feed(_source_text(data, where, undeclared))
+  left_out = places.LeftOut() if left_out is None else left_out
+  page = _Page(_source_text(data, where, undeclared), left_out)
   return _take_marks(page.text())
 
 
@@ -177,7 +175,7 @@ def _declared(encoding, where):
   except LookupError:
     known = encoding
   known = _READ_AS.get(known, known)
-  if known not in _KNOWN:
+  if not _KNOWN.fullmatch(known):
     raise InputError(
         f'{where}: declares the unknown encoding {encoding.lower()!r}; '
         'expected one that browsers know, such as utf-8'
@@ -207,6 +205,55 @@ _RAW = {
 }
 # Python refuses to parse numbers this long, which are no character.
 _LONG_NUMBER = re.compile('&#[xX]?[0-9a-fA-F]{100,}+;?')
+# Marks around a text whose place or form has a meaning, which `_written` writes
+# in signs. _TOKEN is an edge of a number, a name or a sign of a formula.
+_UP, _DOWN, _LINK, _GROUP, _OVER, _BY, _END, _TOKEN = map(chr, range(14, 22))
+_INNERMOST = re.compile(
+    '[\x0e-\x12]([^\x0e-\x14]*)(?:\x13([^\x0e-\x14]*))?\x14'
+)
+_FRACTION = re.compile(
+    '\x0e([^\x0e-\x15]*)\x14\\s?[/\u2044]\\s?\x0f([^\x0e-\x15]*)\x14'
+)
+# Words are kept apart, and digits: 'sin x' and '2 1/2', but '2x'.
+_APART = re.compile(
+    '(?<=\\w\\w)\x15+(?=\\w)|(?<=\\w)\x15+(?=\\w\\w)|(?<=\\d)\x15+(?=\\d)'
+)
+_MARK = re.compile('[\0-\4\x0e-\x15]')
+_STRAY = {_UP: '^', _DOWN: '_', _BY: '/'}  # the others are removed
+_DEPTH = 8  # of nested marks; deeper ones are written as _STRAY has them
+_ATOM = re.compile(r'[\w.,′]*|\([^()]*\)|\[[^\[\]]*\]')
+_POINTS = tuple('.,:;!?"”’»…。、，')
+_STARTS = ('', '\0', '\1', '\2', '\4')  # before the first character of a line
+# {element of a formula: (before it, between its children, after it)}
+_MATH = {
+    'mfrac': (_OVER, (_BY,), _END),
+    'msqrt': ('√' + _GROUP, (), _END),
+    'mroot': (_GROUP, (_END + _UP + '1/',), _END),
+    **dict.fromkeys(('msup', 'mover'), (_GROUP, (_END + _UP,), _END)),
+    **dict.fromkeys(('msub', 'munder'), (_GROUP, (_END + _DOWN,), _END)),
+    'msubsup': (_GROUP, (_END + _DOWN, _END + _UP), _END),
+    'munderover': (_GROUP, (_END + _DOWN, _END + _UP), _END),
+    **dict.fromkeys(('mtable', 'mtr'), ('', (' ',), '')),
+    **dict.fromkeys('mi mn mo ms mtext'.split(), ('', (), '')),
+}
+_PAGED = re.compile(
+    r'(?:type|role)\s*=\s*["\']?[^"\']{0,80}pagebreak'
+    r'|class\s*=\s*["\']?(?:pb|page[-_]?(?:break|no|num(?:ber)?))["\'\s>]'
+    '|<pagenum'
+)
+# What KaTeX and MathJax add to a formula for the eyes.
+_REPEATED = re.compile(r'katex-html|<mjx-math|<nobr[^>]*aria-hidden')
+_VOID = frozenset('area br col embed hr img input link meta source wbr'.split())
+_BLANKS = re.compile('[ \t\f\xa0]+')
+
+
+class _Element:
+  """An open element whose end has a meaning; `dropped` is as in _DROPPED."""
+
+  def __init__(self, tag, between=(), after='', dropped=None):
+    self.tag, self.between, self.after = tag, between, after
+    self.dropped, self.texts = dropped, []
+    self.children, self.nested = 0, 0
 
 
 class _Page:
@@ -216,10 +263,14 @@ class _Page:
   and \\3 preserved newlines and spaces, and \\4 the beginning of a heading.
   """
 
-  def __init__(self):
-    self._parts, self._dropped, self._verbatim = [], [], 0
+  def __init__(self, text, left_out, is_plain=False):
+    self._parts, self._open, self._verbatim = [], [], 0
+    self._left_out, self._is_plain = left_out, is_plain
+    self._in_formula, self._has_formulas = False, '<math' in text
+    self._feed(text)
+    self._close(0)
 
-  def feed(self, text):
+  def _feed(self, text):
     """Reads the whole page."""
     at = 0
     while found := _MARKUP.search(text, at):
@@ -230,7 +281,7 @@ class _Page:
       elif found['tag'] is not None and found[0].endswith('>'):
         tag, is_closed = found['tag'].lower(), found[0].endswith('/>')
         if not found['end']:
-          self._start(tag)
+          self._start(tag, found[0])
         if found['end'] or is_closed:
           self._end(tag)
         elif tag in _RAW:
@@ -238,37 +289,120 @@ class _Page:
           at = end.start() if end else len(text)
     self._add(unescape(text[at:]))
 
-  def _start(self, tag):
-    if tag in _DROPPED and tag not in self._dropped:
-      self._dropped.append(tag)
-    self._break(tag)
-    if tag in _HEADINGS and not self._dropped:
-      self._parts.append('\4')
-    if tag == 'br':  # two in a row end a paragraph
-      self._parts.append('\2')
+  def _start(self, tag, source):
+    if self._open:
+      self._interrupt(tag)
     self._verbatim += tag == 'pre'
+    if tag in _BREAKS or tag == 'br':  # two in a row end a paragraph
+      self._parts.append(_BREAKS.get(tag, '\2'))
+    top = self._open[-1] if self._open else None
+    if top and top.dropped is not None:
+      top.nested += tag == top.tag
+      return
+    if tag in _HEADINGS:
+      self._parts.append('\4')
+    if top and self._in_formula:
+      top.children += 1
+      if top.between and top.children > 1:
+        i = min(top.children - 1, len(top.between)) - 1
+        self._parts.append(top.between[i])
+    element = self._element(tag, source) if len(self._open) < 64 else None
+    if element:
+      self._open.append(element)
+    elif top and top.tag == tag:
+      top.nested += 1
+
+  def _element(self, tag, source):
+    """Returns the _Element of a tag, or None; adds the mark before it."""
+    if tag in _DROPPED and not (self._is_plain and tag in _RUBY):
+      return _Element(tag, dropped=_DROPPED[tag])
+    if self._is_plain or tag in _VOID:
+      return None
+    before, between, after = '', (), _END
+    if self._in_formula:
+      if tag.startswith('annotation') and self._open[-1].children > 1:
+        return _Element(tag, dropped=_REPEATS)
+      before, between, after = _MATH.get(tag, ('', (), ''))
+      if tag in _MATH:
+        before, after = _TOKEN + before, after + _TOKEN
+    elif tag == 'math':
+      self._in_formula, after = True, ''
+    elif self._has_formulas and _REPEATED.search(source):
+      return _Element(tag, dropped=_REPEATS)
+    elif 'noteref' in source:
+      before, after = ' [', ']'
+    elif ('page' in source or 'pb' in source) and _PAGED.search(source):
+      return _Element(tag, dropped=('page number', 'left out'))
+    elif tag in ('sup', 'sub'):
+      before = _UP if tag == 'sup' else _DOWN
+    elif tag == 'a' and '#' in source:
+      before = _LINK
+    else:
+      return None
+    self._parts.append(before)
+    return _Element(tag, between, after)
+
+  def _interrupt(self, tag):
+    """Ends the elements that a tag ends: readings, or all at a new line."""
+    dropped = self._open[-1].dropped
+    if dropped == _READING and tag in _RUBY:
+      self._close(len(self._open) - 1)
+    elif tag in _BREAKS and dropped in (None, _READING):
+      self._close(0)
 
   def _end(self, tag):
-    if tag in self._dropped:  # also closes unclosed elements inside
-      del self._dropped[self._dropped.index(tag) :]
-    self._break(tag)
+    if self._open:
+      self._interrupt(tag)
+    for i in reversed(range(len(self._open))):
+      if self._open[i].tag == tag:
+        if self._open[i].nested:
+          self._open[i].nested -= 1
+        else:
+          self._close(i)
+        break
+    if tag in _BREAKS:
+      self._parts.append(_BREAKS[tag])
     self._verbatim = max(self._verbatim - (tag == 'pre'), 0)
 
-  def _add(self, data):
-    if data and not self._dropped:
-      data = re.sub('[\0\1\2\3\4]', '', data)
-      self._parts.append(
-          data.replace('\n', '\2').replace(' ', '\3')
-          if self._verbatim
-          else re.sub(r'[ \t\n\f\xa0]+', ' ', data)
-      )
+  def _close(self, index):
+    """Closes the open elements from an index on."""
+    while len(self._open) > index:
+      element = self._open.pop()
+      if element.dropped is None:
+        self._parts.append(element.after)
+      words = ' '.join(element.texts).split()
+      if any(map(str.isalnum, ''.join(words))):
+        count = len(words) if element.dropped[0] == 'word' else 1
+        self._left_out.add(*element.dropped, ' '.join(words), count)
+      if element.tag == 'math':
+        self._in_formula = False
 
-  def _break(self, tag):
-    self._parts.append(_BREAKS.get(tag, ''))
+  def _add(self, data):
+    dropped = self._open[-1].dropped if self._open else None
+    if dropped and data:
+      self._open[-1].texts.append(data)
+    elif dropped is None and data:
+      data = _MARK.sub('', data)
+      if self._verbatim:
+        data = data.replace('\n', '\2').replace(' ', '\3')
+      elif self._in_formula:
+        data = data.strip(' \t\n\f\xa0\u2061\u2062\u2063\u2064')
+      else:
+        data = _BLANKS.sub(' ', data)
+      self._parts.append(data)
 
   def text(self):
     """Returns the text so far, with marks replaced by line breaks."""
     text = ''.join(self._parts)
+    if not self._is_plain:
+      text = places.WIDE_BREAK.sub('', text.replace(' \n', '\n'))
+    text = _FRACTION.sub(f'{_OVER}\\1{_BY}\\2{_END}', text.replace('\n', ' '))
+    for _ in range(_DEPTH):
+      text, count = _INNERMOST.subn(self._written, text)
+      if not count:
+        break
+    text = _APART.sub(' ', text)
+    text = re.sub('[\x0e-\x15]', lambda m: _STRAY.get(m[0], ''), text)
     # Move the mark of a heading directly before its first character.
     text = re.sub('\4(?= *[\0\1])', '', text)  # an empty heading
     text = re.sub('\4([\2 ]+)', lambda found: found[1] + '\4', text)
@@ -279,6 +413,43 @@ class _Page:
     )
     text = text.replace('\2', '\n').replace('\3', ' ')
     return re.sub(r'\n{3,}', '\n\n', text).strip()
+
+  def _written(self, found):
+    """Returns what a mark means, such as '^6', ' [4]' or '1/3'."""
+    mark, text = found[0][0], _APART.sub(' ', found[1]).replace(_TOKEN, '')
+    before = found.string[max(found.start() - 4, 0) : found.start()]
+    before = before.rstrip(_TOKEN)[-1:]
+    after = found.string[found.end() : found.end() + 4].lstrip(_TOKEN)[:1]
+    bare, is_near = text.strip(), before.isalnum() or before in _POINTS
+    if re.search('[\0\1\4]', text) or not any(map(str.isalnum, text)):
+      return text
+    if mark == _GROUP:
+      return _grouped(bare)
+    if mark == _OVER:
+      below = _APART.sub(' ', found[2] or '1').replace(_TOKEN, '').strip()
+      text = f'{_grouped(bare)}/{_grouped(below)}'
+      return ' ' * before.isalnum() + text + ' ' * after.isalnum()
+    if mark == _LINK and bare.isdigit() and (is_near or before == _UP):
+      return f' [{bare}]' if is_near else f'[{bare}]'
+    if mark == _LINK or before in (*_STARTS, _LINK):
+      return text
+    if mark == _DOWN:
+      is_glued = bare.isdigit() and before.isalpha() and not after.isdigit()
+      return bare if is_glued else f'_{_grouped(bare, after)}'
+    if bare[0] == '[':
+      return ' ' * is_near + bare
+    is_ordinal = before.isdigit() and len(bare) > 1
+    if bare.isalpha() and (is_ordinal or before.isalpha() and after.isalpha()):
+      return bare  # 5th, McDonald
+    if before in _POINTS and bare.isalnum():
+      return f' [{bare}]'
+    return f'^{_grouped(bare, after)}'
+
+
+def _grouped(text, after=''):
+  """Returns a text in brackets, unless it cannot be misread without them."""
+  is_one = _ATOM.fullmatch(text) and not after.isalnum()
+  return text if is_one else f'({text})'
 
 
 def unescape(text):

@@ -1,11 +1,30 @@
 """A text with labelled places: pages, headings or times."""
 
 import bisect
+import itertools
 import re
 from typing import NamedTuple
+import unicodedata
 
 _MAX_LABEL = 80  # characters
 _TIME = re.compile(r'\d{2,}:\d\d:\d\d(?:,|\Z)')  # of `documents.subtitles`
+# Of Chinese and Japanese, which have no blanks between words.
+_WIDE = (
+    '\u2e80-\u312f\u31a0-\u9fff\uf900-\ufaff\uff01-\uff9f\U00020000-\U0003ffff'
+)
+WIDE_BREAK = re.compile(f'\n(?<=[{_WIDE}]\n)[ \t]*(?=[{_WIDE}])')
+# A break at the width of a page; shorter lines may be verses.
+_WRAPPED = re.compile(
+    f'\n(?<=[^\n]{{15}}[{_WIDE}]\n)(?<![。！？」』]\n)[ \t]*(?=[{_WIDE}])'
+)
+_UNSEEN = re.compile(
+    # A soft hyphen, with the end of the line that it makes.
+    '\xad(?:[ \t]*\n[ \t]*(?=[^\\W\\d_]))?'
+    '|[\u034f\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]'
+    # Joiners of letters, which Arabic, Indic scripts and emoji need.
+    '|(?<![\u0600-\u1cff\u2190-\u2bff\ua800-\ufdff\ufe0f\U0001f000-\U0001ffff])'
+    '[\u200c\u200d]'
+)
 
 
 class Place(NamedTuple):
@@ -23,10 +42,49 @@ class Placed(NamedTuple):
   notes: tuple = ()  # messages about content that was not read
 
 
-def with_headings(text, headings):
+class LeftOut(dict):
+  """What a reader leaves out of a document: {(unit, why): [count, example]}."""
+
+  def add(self, unit, why, example, count=1):
+    """Counts units, such as a 'line' that is 'left out as a running head'."""
+    self.setdefault((unit, why), [0, example])[0] += count
+
+  def notes(self, where):
+    """Returns a line for each kind, for `Placed.notes`."""
+    return tuple(
+        f'{where}: {count:,} {unit}{"s" * (count > 1)} {why}, such as '
+        f'{example[:_MAX_LABEL]!r}'
+        for (unit, why), (count, example) in self.items()
+    )
+
+
+def clean(placed):
+  """Returns a Placed as plain text, with its places where they were.
+
+  Characters are composed (NFC); soft hyphens, zero-width characters, direction
+  marks and byte order marks are removed; lines of Chinese and Japanese that
+  were broken at a width are joined.
+  """
+  starts = [place.start for place in placed.places]
+  bounds = [0, *starts, len(placed.text)]
+  texts = [_plain(placed.text[a:b]) for a, b in itertools.pairwise(bounds)]
+  starts = itertools.accumulate(map(len, texts))
+  labels = [_plain(place.label) for place in placed.places]
+  found = tuple(map(Place, starts, labels))
+  return placed._replace(text=''.join(texts), places=found)
+
+
+def _plain(text):
+  if text.isascii():
+    return text
+  text = _UNSEEN.sub('', unicodedata.normalize('NFC', text))
+  return _WRAPPED.sub('', text)
+
+
+def with_headings(text, headings, notes=()):
   """Returns the Placed of a text and its [(start, heading), ...]."""
   found = [of_heading(*heading) for heading in headings]
-  return Placed(text, tuple(place for place in found if place.label))
+  return Placed(text, tuple(place for place in found if place.label), notes)
 
 
 def of_heading(start, heading):

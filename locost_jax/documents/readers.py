@@ -8,7 +8,8 @@
   .vtt .srt                    subtitles
 
 A reader takes (bytes, name in errors, most bytes that a file may unpack to) and
-returns a `places.Placed`.
+returns a `places.Placed`; its notes say what is left out. `read` refuses other
+formats that look like text, and cleans the text.
 """
 
 import re
@@ -17,8 +18,9 @@ from locost_jax.documents import docx
 from locost_jax.documents import epub
 from locost_jax.documents import markup
 from locost_jax.documents import pdf
+from locost_jax.documents import places
 from locost_jax.documents import subtitles
-from locost_jax.documents.places import with_headings
+from locost_jax.errors import InputError
 
 _HEADING = re.compile(r'^ {0,3}#{1,6}[ \t]+(.*)')
 # Of a plain text: 'Chapter 12. A title', alone between blank lines.
@@ -42,7 +44,9 @@ def read_text(data, where, most=None):
   del most
   text = markup.decode(data, where)
   found = _CHAPTER.finditer(text)
-  return with_headings(text, [(match.start(1), match[1]) for match in found])
+  return places.with_headings(
+      text, [(match.start(1), match[1]) for match in found]
+  )
 
 
 def read_markdown(data, where, most=None):
@@ -64,7 +68,7 @@ def read_markdown(data, where, most=None):
     is_text = line.strip() and not fence and not _HEADING.match(line)
     before = (at, line) if is_text else None
     at += len(line) + 1
-  return with_headings(text, headings)
+  return places.with_headings(text, headings)
 
 
 def _plain(heading):
@@ -75,11 +79,15 @@ def _plain(heading):
 
 def _read_html(data, where, most):
   del most
-  return with_headings(*markup.html_headings(data, where))
+  left_out = places.LeftOut()
+  text, headings = markup.html_headings(data, where, left_out=left_out)
+  return places.with_headings(text, headings, left_out.notes(where))
 
 
 def _read_epub(data, where, most):
-  return with_headings(*epub.read_headings(data, where, most))
+  left_out = places.LeftOut()
+  text, headings = epub.read_headings(data, where, most, left_out)
+  return places.with_headings(text, headings, left_out.notes(where))
 
 
 def _read_vtt(data, where, most):
@@ -94,7 +102,8 @@ def _read_srt(data, where, most):
   except markup.NotDecoded:
     text = markup.decode(data, where, 'cp1252')
     note = f'{where}: not UTF-8; read as windows-1252'
-    return subtitles.read(text, where)._replace(notes=(note,))
+    found = subtitles.read(text, where)
+    return found._replace(notes=(note, *found.notes))
 
 
 READERS = {
@@ -112,3 +121,42 @@ ENDINGS = (
     *READERS,
     *(f'{kind}.gz' for kind in READERS if kind not in _PACKED),
 )
+# Other formats that look like text: what begins their files, their names and
+# what to do; then the endings that a reader has for them.
+_PROLOG = r'(?:<\?xml[^>]*>|<!--.*?-->|<!DOCTYPE[^>]*>|\s)*+'
+_MAIL = (
+    r'(?:From [^\n]*\n)?(?:[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*)*?(?:(?i:received'
+    r'|message-id|return-path|mime-version|content-(?:type|transfer-encoding)):'
+    r'|Date:\s+(?:\w{3},\s+)?\d{1,2} \w{3} \d{4} \d\d:\d\d)'
+)
+_JSON = (
+    r'(?:\[\s*)*\{\s*"[^"\n]*"\s*:|[\[{]\s*[\]}]\s*\Z'
+    r'|\[\s*"(?:[^"\\\n]|\\.)*"\s*(?:,\s*"|\]\s*\Z)'
+)
+_WEB = ('.html', '.htm', '.xhtml')
+_OTHERS = (
+    (r'\{\\rtf', 'RTF', 'convert it to .docx with LibreOffice'),
+    (f'{_PROLOG}<FictionBook', 'FB2', 'convert it to .epub with pandoc'),
+    (rf'{_PROLOG}<(?:\w+:)?tt[\s>]', 'TTML', 'convert it to .srt with ttconv'),
+    (_MAIL, 'a mail', 'save it as .html with Thunderbird'),
+    (_JSON, 'JSON', 'name rows .jsonl, or take the text out with jq'),
+    (rf'{_PROLOG}<html[\s>]', 'a web page', 'name it .html', *_WEB),
+    (r'<\?xml\s', 'XML', 'convert it to .html with pandoc', *_WEB),
+    ('WEBVTT', 'subtitles', 'name it .vtt', '.vtt', '.srt'),
+)
+
+
+def read(kind, data, where, most=None):
+  """Reads a document as its ending says; returns a Placed of clean text.
+
+  Raises:
+    InputError: broken, too large, or of a format without a reader.
+  """
+  if kind not in _PACKED:
+    # Also of UTF-16 and after a byte order mark.
+    head = data[:100_000].replace(b'\0', b'').decode('latin-1')
+    head = head.replace('\r\n', '\n').lstrip('\xef\xbb\xbf\xfe\xff \t\n')
+    for begin, name, todo, *known in _OTHERS:
+      if kind not in known and re.match(begin, head, re.DOTALL):
+        raise InputError(f'{where}: is {name}, expected text; {todo}')
+  return places.clean(READERS.get(kind, read_text)(data, where, most))

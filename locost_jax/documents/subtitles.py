@@ -1,149 +1,180 @@
 """The text of subtitles: WebVTT (.vtt) and SubRip (.srt).
 
-Each turn of a speaker is a paragraph, in the form of meeting corpora: 'NAME:
-words'. Each cue is a place, with its time and its speaker if known; a cue may
-have several speakers. Markup and the repeated lines of rolling captions are
-left out.
+Each turn of a known speaker is a paragraph, in the form of meeting corpora:
+'NAME: words'. Speakers are those of '<v NAME>' and, until the next '>>', of
+'>> NAME:'; other words before a colon are part of the text. Each cue is a
+place, with its time and its speaker if known. Markup is left out, and the lines
+that rolling captions show again.
 """
 
 import re
 
 from locost_jax.documents import markup
-from locost_jax.documents.places import Place
-from locost_jax.documents.places import Placed
+from locost_jax.documents import places
 from locost_jax.errors import InputError
 
-_TIME = re.compile(r'(?:(\d{1,4}):)?([0-5]\d):([0-5]\d)[.,](\d{3})')
-_ARROW = '-->'
-_VOICE = re.compile(r'<v(?:\.[^\s<>]*+)?+\s++([^<>]++)>')
-_MARKS = re.compile(r'<[^<>]*>|\{\\[^{}]*\}')
-# 'JOHN: ...', '- PhD A: ...' or '>> JOHN: ...' at the beginning of a line.
-_NAME = re.compile(r"(?:-|>>+)?\s*([\w.'’-]+(?: [\w.'’-]+){0,3}):\s+(?=\S)")
-_SKIPPED = re.compile(r'(?:WEBVTT|NOTE|STYLE|REGION)(?:\s|\Z)')
-_LIKE_A_TIME = re.compile(r'\d+:(?:\d\d(?::|[.,]\d)|\S{0,20}\s{0,5}-{0,3}>)')
+# A line of two times begins a cue, whatever is around it.
+_TIME = r'(-?\d{1,4}(?: ?[:.,;] ?\d{1,9}){1,3})'
+_ARROW = r'[-–—]+ ?>'
+_TIMES = re.compile(rf'{_TIME}\s*+{_ARROW}\s*+{_TIME}(?=\s|\Z)(.*)')
+_LIKE_TIMES = re.compile(r'-?\d{1,4} ?[:.].{0,40}?--+ ?>')
+_SETTING = re.compile(r'\w+:\S*')
+_VOICE = re.compile(r'<v(?:\.[^\s<>]*+)?+\s++([^<>]++)>|</v>')
+# '>> JOHN:'; a line that begins with '>>' alone is of an unknown speaker.
+_TURN = re.compile(
+    r"(?:\A|(?<=\s))>>+\s*([^\W\d_][\w.'’-]*(?: [\w.'’-]+){0,3}):\s+|\A(?=>>)"
+)
+_READING = re.compile(r'<rt(?:\.[^<>]*+)?>([^<]*+)(?:</rt>)?')
+_BREAK = re.compile(r'(\b[a-z]:\\\S*)|(?-i:\\[Nh])|</?(?:br|p)\s?/?>', re.I)
+# Other angle brackets, such as those of 'a <b and c> d', are text.
+_MARKS = re.compile(
+    r'</?(?:[bcisu]|em|font|ruby|span|strong)(?:\.[^\s<>]*+)?'
+    r'(?:\s[^<>=]*+=[^<>]*+)?\s?/?>|</?lang[^<>]*+>'
+    r'|<(?:\d+:)?\d\d:\d\d[.,]\d{3}>|\{\\[^{}]*\}',
+    re.I,
+)
+_COMMENT = re.compile(r'(?:NOTE|STYLE|REGION)(?:\s|\Z)')
 _PAUSE = 2.0  # a longer pause (seconds) after a sentence ends a paragraph
 _LONG = 600  # a longer paragraph (characters) ends with its current sentence
-_ENDS = re.compile(r'[.!?…]["\'”’)\]]*\Z')
+_TOUCH = 0.011  # seconds between cues of rolling captions, at most
+_ROLLED = 8  # lines of them, at most
+_ENDS = re.compile(r'[.!?…。！？]["\'”’)\]」』]*\Z')
 
 
 def read(text, where):
   """Returns the text of subtitles with their times as places: a Placed.
 
-  Args:
-    text: contents of the file.
-    where: its name, for error messages.
+  The words of a cue whose time cannot be read stay; a note has its line.
 
   Raises:
-    InputError: a cue without a valid time, or a file without cues.
+    InputError: a file without a valid time.
   """
-  pieces, places, at = [], [], 0
-  before = None  # the previous cue; its speaker is the last known one
-  length = 0  # characters of the paragraph
-  for start, end, speaker, words in _cues(text, where):
-    between = ' '
-    if before is None:
-      between = ''
-    elif (speaker and speaker != before[2]) or (
-        (length > _LONG or start - before[1] > _PAUSE)
-        and _ENDS.search(before[3])
-    ):
-      between = '\n\n'
-    named = speaker or (before[2] if before else '')
-    if between != ' ' and named:
-      words = f'{named}: {words}'
-    if between != ' ':
-      length = 0
+  left_out, pieces, found, at = places.LeftOut(), [], [], 0
+  before, length = None, 0  # the previous line; characters of the paragraph
+  for line in _lines(_cues(text, where, left_out), left_out):
+    start, _, speaker, words = line
+    between = _between(before, line, length) if before else ''
+    if between == '\n\n' or not before:
+      words, length = f'{speaker}: {words}' if speaker else words, 0
     at += len(between)
-    label = _clock(start) + (f', {named}' if named else '')
-    if not places or places[-1].label != label:
-      places.append(Place(at, label))
+    label = _clock(start) + (f', {speaker}' if speaker else '')
+    if not found or found[-1].label != label:
+      found.append(places.Place(at, label))
     pieces += [between, words]
     at += len(words)
     length += len(words)
-    before = (start, end, named, words)
-  if before is None:
+    before = line
+  if not before:
     raise InputError(f'{where}: has no subtitles')
-  return Placed(''.join(pieces), tuple(places))
+  return places.Placed(''.join(pieces), tuple(found), left_out.notes(where))
 
 
-def _cues(text, where):
-  """Yields (start, end, speaker or '', line); times in seconds."""
-  shown = set()  # lines of the previous cue
-  times = None
-  for number, block in _blocks(text):
-    if _SKIPPED.match(block[0]) and _ARROW not in block[0]:
-      continue
-    at = next((i for i, line in enumerate(block[:2]) if _ARROW in line), None)
-    if at is not None:
-      times = _times(block[at], where, number + at)
-      block = block[at + 1 :]
-    elif times is None or any(map(_LIKE_A_TIME.match, block[:2])):
-      # The second line, if the first is the number of the cue.
-      bad = int(len(block) > 1 and block[0].isdigit())
-      raise InputError(
-          f'{where}:{number + bad}: expected a time like 00:01:02.000 --> '
-          f'00:01:04.000, got {block[bad][:60]!r}'
+def _between(before, line, length):
+  """Returns what stands between two lines: blank, a paragraph or nothing."""
+  is_late = length > _LONG or line[0] - before[1] > _PAUSE
+  if line[2] != before[2] or (is_late and _ENDS.search(before[3])):
+    return '\n\n'
+  wide = places.WIDE_BREAK.search(f'{before[3][-1]}\n{line[3][0]}')
+  return '' if wide else ' '
+
+
+def _cues(text, where, left_out):
+  """Returns [(start, end, lines), ...] of the cues; times in seconds."""
+  lines = ['', *map(str.strip, text.split('\n'))]
+  is_vtt = lines[1].startswith('WEBVTT')
+  skipped, is_numbered, is_timed = 'head' * is_vtt, False, False
+  cues = [(0.0, 0.0, [])]  # of what is before the first time
+  for n, line in enumerate(lines[1:], start=1):
+    previous = lines[n - 1]
+    if _TIMES.match(line) or _LIKE_TIMES.match(line):
+      # The line before is the cue's number, or its name after a blank line.
+      is_apart = n < 3 or not lines[n - 2]
+      is_number = previous.isdigit() and (
+          is_apart or is_numbered or len(cues) == 1
       )
-    # Without a time, the block continues a cue after a blank line in it.
-    lines = [(name, _plain(line)) for name, line in _voices(block)]
-    for name, line in lines:
-      if line and (name, line) not in shown:
-        yield *times, *((name, line) if name else _split_name(line))
-    shown = set(lines)
-
-
-def _voices(lines):
-  """Yields (name in '<v name>' or '', text after it)."""
-  for line in lines:
-    first, *rest = _VOICE.split(line)
-    yield '', first
-    for name, words in zip(rest[::2], rest[1::2]):
-      yield _plain(name), words
-
-
-def _split_name(line):
-  """Splits 'JOHN: ...' into ('JOHN', '...'); names begin with capitals."""
-  found = _NAME.match(line)
-  if found and all(
-      word[0].isupper() or word[0].isdigit() for word in found[1].split()
-  ):
-    return found[1], line[found.end() :]
-  return '', line
-
-
-def _blocks(text):
-  """Yields (line number, lines) of the blocks between blank lines."""
-  block = []
-  for number, line in enumerate(text.split('\n'), start=1):
-    if line.strip():
-      block.append(line.strip())
-    elif block:
-      yield number - len(block), block
-      block = []
-  if block:
-    yield number + 1 - len(block), block
-
-
-def _times(line, where, number):
-  """Returns the seconds of 'START --> END ...'."""
-  first, _, rest = line.partition(_ARROW)
-  found = _TIME.fullmatch(first.strip()), _TIME.match(rest.strip())
-  if not all(found):
+      is_numbered |= is_number
+      if not skipped and previous and (is_number or (is_vtt and is_apart)):
+        name = cues[-1][2].pop()
+        if not is_number:
+          left_out.add('line', 'left out as names of cues', name)
+      times = _times(line)
+      start, end, words = times or (cues[-1][1] + 2 * _TOUCH, 0.0, '')
+      if end < start:
+        why = 'not readable (the words are kept)'
+        left_out.add('time', why, f'{line} in line {n}')
+      cues.append((start, max(start, end), [words]))
+      skipped, is_timed = '', is_timed or times is not None
+    elif not line:
+      skipped = ''
+    else:
+      if is_vtt and not previous and _COMMENT.match(line):
+        skipped, line = line[:4], line[4:]
+      if not skipped:
+        cues[-1][2].append(line)
+      elif skipped == 'NOTE' and line:
+        count = len(line.split())
+        left_out.add('word', 'left out as comments', line.strip(), count)
+  if not is_timed and not any(lines[1 + is_vtt :]):
+    raise InputError(f'{where}: has no subtitles')
+  if not is_timed:
+    like = [n for n, line in enumerate(lines) if _LIKE_TIMES.match(line)]
+    n = like[0] if like else 1
     raise InputError(
-        f'{where}:{number}: expected a time like 00:01:02.000 --> '
-        f'00:01:04.000, got {line[:60]!r}'
+        f'{where}:{n}: expected a time like 00:01:02.000 --> 00:01:04.000, got '
+        f'{lines[n][:60]!r}'
     )
-  start, end = (
-      3600 * int(m[1] or 0) + 60 * int(m[2]) + int(m[3]) + int(m[4]) / 1000
-      for m in found
-  )
-  if end < start:
-    raise InputError(f'{where}:{number}: ends before it begins: {line[:60]!r}')
-  return start, end
+  return cues
+
+
+def _times(line):
+  """Returns the seconds of 'START --> END ...' and words after it, or None."""
+  found = _TIMES.match(line)
+  start, end = map(_seconds, found.groups()[:2]) if found else (None, None)
+  if start is None or end is None:
+    return None
+  is_words = not all(map(_SETTING.fullmatch, found[3].split()))
+  return start, end, found[3].strip() * is_words
+
+
+def _seconds(time):
+  """Returns the seconds of '1:02:03,5', '02:03.5' and the like, or None."""
+  *numbers, last = re.findall(r'\d+', time)
+  if len(numbers) == 3 or re.search(r'[.,;] ?\d+\Z', time):
+    last = f'{numbers.pop()}.{last}'
+  minutes = sum(int(x) * 60**i for i, x in enumerate(reversed(numbers)))
+  if float(last) >= 60:
+    return None
+  return 0.0 if time[0] == '-' else 60 * minutes + float(last)
+
+
+def _lines(cues, left_out):
+  """Yields (start, end, speaker or '', words) of each line that is said."""
+  before, until, turn = [], 0.0, ''
+  for start, end, lines in cues:
+    said, voice = [], ''
+    for line in lines:
+      for reading in _READING.findall(line):
+        left_out.add('reading', 'left out (ruby)', reading)
+      texts = _VOICE.split(_READING.sub('', line))
+      for voice, text in zip([voice, *texts[1::2]], texts[::2]):
+        turns = _TURN.split(_plain(text))
+        for turn, words in zip([turn, *turns[1::2]], turns[::2]):
+          if words.strip():
+            said.append((_plain(voice or turn or ''), words.strip()))
+    # Rolling captions begin with the last lines of the cue that they touch.
+    is_near = start <= until + _TOUCH
+    most = min(len(before), len(said), is_near * _ROLLED)
+    shown = next((i for i in range(most, 0, -1) if before[-i:] == said[:i]), 0)
+    for _, words in said[:shown]:
+      left_out.add('line', 'left out as shown again by rolling captions', words)
+    for line in said[shown:]:
+      yield start, end, *line
+    before, until = said, end
 
 
 def _plain(line):
   """Returns a line without markup."""
+  line = _BREAK.sub(lambda found: found[1] or ' ', line)
   return ' '.join(markup.unescape(_MARKS.sub('', line)).split())
 
 

@@ -280,8 +280,7 @@ def _read_file(path, where, fields, most):
       raise InputError(f'{path}: holds no document')
     return
   kind = os.path.splitext(lower.removesuffix('.gz'))[1]
-  reader = readers.READERS.get(kind, readers.read_text)
-  found = reader(_read_bytes(path, where, most), where, most)
+  found = readers.read(kind, _read_bytes(path, where, most), where, most)
   if not found.text.strip():
     raise InputError(f'{where}: an empty document')
   yield from map(Note, found.notes)

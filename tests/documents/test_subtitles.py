@@ -29,7 +29,7 @@ What is it?
 """
 SRT = """1
 00:00:01,000 --> 00:00:02,000
-JOHN: Good morning.
+>> JOHN: Good morning.
 
 2
 00:00:02,100 --> 00:00:03,000
@@ -37,7 +37,7 @@ JOHN: Good morning.
 
 3
 00:00:09,000 --> 00:00:10,000
-MARY: It is not.
+>> MARY: It is not.
 """
 
 
@@ -89,7 +89,7 @@ def test_several_voices_in_a_cue():
   text = 'WEBVTT\n\n' + '\n\n'.join(
       [
           '00:01.000 --> 00:02.000\n<v Al>Yes.</v> <v Bea>Yes.',
-          '00:02.000 --> 00:03.000\n- JOHN: So\nit is.\n>> MARY 2: No.',
+          '00:02.000 --> 00:03.000\n>> JOHN: So\nit is. >> MARY 2: No.',
           '00:09.000 --> 00:10.000\nThe answer is: 42. Who: me.',
       ]
   )
@@ -109,21 +109,12 @@ def test_a_blank_line_in_a_cue():
   text = '1\n00:00:01,000 --> 00:00:02,000\nOne,\n\nat 10:30\n\n\n2\n'
   text += '00:00:02,000 --> 00:00:03,000\ntwo.'
   assert subtitles.read(text, 'a.srt').text == 'One, at 10:30 two.'
-  with pytest.raises(InputError, match='a.srt:12: expected a time like'):
-    subtitles.read(f'{text}\n\n00:00:04,000 -> 00:00:05,000\nx', 'a.srt')
 
 
 @pytest.mark.parametrize(
     'text, line',
     [
-        ('WEBVTT\n\n00:01.00 --> 00:02.000\nx', 'a.vtt:3: expected a time lik'),
-        ('1\n00:00:01,000 -> 00:00:02,000\nx', 'a.vtt:2: expected a time like'),
         ('99:99:99.000 --> 99:99:99.500\nx', 'a.vtt:1: expected a time like'),
-        (
-            '00:01.000 --> 00:02.000\nx\n\n5\n00:xx:15 -> never\ny',
-            'a.vtt:5: exp',
-        ),
-        ('WEBVTT\n\n00:09.000 --> 00:02.000\nx', 'a.vtt:3: ends before it beg'),
         ('WEBVTT\n\n\n', 'a.vtt: has no subtitles'),
         ('Once upon a time.', "a.vtt:1: expected a time like .* got 'Once up"),
         ('00:01.000 --> soon\nx', 'a.vtt:1: expected a time like'),

@@ -1,0 +1,155 @@
+"""No words are lost in silence: what is read, and what is counted."""
+
+import collections
+import random
+import re
+
+import pytest
+
+from locost_jax.documents import places
+from locost_jax.documents import readers
+from locost_jax.documents.places import Place
+from locost_jax.errors import InputError
+from tests.summarizing.test_documents import make_book
+
+MATH = '<math><semantics><mrow>{}</mrow><annotation>x</annotation></semantics></math>'
+KATEX = '<span class="katex-html" aria-hidden="true"><span>6</span></span>'
+ROOT = '<mroot><mn>8</mn><mn>3</mn></mroot>'
+PAGES = {
+    '10<sup>6</sup> cells, 10<sup>-3</sup>': '10^6 cells, 10^(-3)',
+    '2<sup>2<sup>3</sup></sup> 5<sup>th</sup>': '2^(2^3) 5th',
+    'H<sub>2</sub>O, x<sub>10</sub>, 10<sub>2</sub>': 'H2O, x10, 10_2',
+    '2<sup>1</sup>/<sub>3</sub>, M<sup>c</sup>Coy': '2 1/3, McCoy',
+    'in 1990<sup><a href="#n">5</a></sup>': 'in 1990 [5]',
+    'in 1990.<a href="#n"><sup>5</sup></a> So': 'in 1990. [5] So',
+    'rained<a epub:type="noteref" href="x">4</a>': 'rained [4]',
+    'See <a href="#t">3</a>, (<a href="#t">4</a>)': 'See 3, (4)',
+    'dro<span class="pagenum"><a id="p">13</a></span>ps': 'drops',
+    'a<ruby>漢<rp>(</rp><rt>かん<rb>字<rt>じ</ruby>b': 'a漢字b',
+    '日本\n<b>語</b>です\na b\nc': '日本語です a b c',
+    MATH.format('<mfrac><mn>1</mn><mn>3</mn></mfrac>'): '1/3',
+    MATH.format('<mn>2</mn><mfrac><mi>a</mi><mn>3</mn></mfrac>'): '2 a/3',
+    MATH.format('<msup><mn>10</mn>\n<mn>6</mn></msup>') + KATEX: '10^6',
+    MATH.format(f'<msqrt><mn>2</mn></msqrt>{ROOT}'): '√2 8^(1/3)',
+}
+
+
+CUES = {
+    'WEBVTT\n00:01 --> 00:02\nA.\n\n00:03.0 --> 00:04,00\nB.': 'A. B.',
+    'WEBVTT\n\nNOTE x\n1\n00:01 --> 00:02\nA.\n2\n00:02 --> 00:03\nB.': 'A. B.',
+    '1\n0:0:1,1 --> 0:0:2:1\nNo.\n2\n0:0:3 -> 0:0:4\nNo.': 'No. No.',
+    '1\n75:10 --> 75:12\nFor\n42\n\n2\n75:12 --> 75:11\nB.': 'For 42 B.',
+    '1\n00:01 --> 00:02\nA.\n\n2\n00:99 --> never\nB.': 'A. B.',
+    '00:01 --> 00:02\nx<5, a <b and c> <i>d</i>\\Ne\\hf': 'x<5, a <b and c> d e f',
+    '00:01 --> 00:02\n1. A -> 10:30 – 11:00\n-> b': '1. A -> 10:30 – 11:00 -> b',
+    '00:01 --> 00:02\nNo: a.\n\n00:09 --> 00:10\nB.': 'No: a.\n\nB.',
+    '00:01 --> 00:02\n<v A>a</v>b\n\n00:03 --> 00:04\nc': 'A: a\n\nb c',
+    '00:01 --> 00:02\na\nb\n\n00:02 --> 00:03\nb\nc': 'a b c',
+    '00:01 --> 00:02\n日本\n語\n\n00:02 --> 00:03\nです': '日本語です',
+}
+
+
+@pytest.mark.parametrize('source', [*PAGES, *CUES])
+def test_values_and_words(source):
+  kind = '.html' if source in PAGES else '.srt'
+  assert readers.read(kind, source.encode(), 'x').text == (PAGES | CUES)[source]
+
+
+def test_a_wrong_time_is_named():
+  text = '1\n00:05 --> 00:03\nA.\n\n2\n00:06 --> 00:07\nB.'
+  (note,) = readers.read('.srt', text.encode(), 'x').notes
+  assert "kept), such as '00:05 --> 00:03 in line 2'" in note
+
+
+def test_clean_text_has_its_places():
+  wide = 8 * '日本'
+  text = f'\ufeffsum\xadma\u200bry e\u0301 {wide}\n{wide}。\n{wide}\nb\u200dc'
+  text += '\n می\u200cخواهم'
+  placed = places.Placed(
+      text, (Place(8, 'b\xad'), Place(text.index('می'), 'm'))
+  )
+  found = places.clean(placed)
+  assert found.text == (f'summary é {wide}{wide}。\n{wide}\nbc\n می\u200cخواهم')
+  assert [p.label for p in found.places] == ['b', 'm']
+  starts = [found.text[p.start :][:2] for p in found.places]
+  assert starts == ['ry', 'می']
+
+
+@pytest.mark.parametrize(
+    'data, name',
+    [
+        (b'{\\rtf1\\ansi x}', 'RTF'),
+        ('\ufeff<?xml version="1.0"?>\n<FictionBook>'.encode('utf-16'), 'FB2'),
+        (b'<tt xmlns="http://www.w3.org/ns/ttml">', 'TTML'),
+        (b'From: a@b\r\nX: y\r\n z\r\nMIME-Version: 1.0\r\n\r\nx', 'a mail'),
+        (b'From x\nDate: Thu, 1 Jan 2026 10:00\n\nx', 'a mail'),
+        (b'[{"a": 1}]', 'JSON'),
+        (b'<!DOCTYPE html>\n<html><p>x', 'a web page'),
+    ],
+)
+def test_formats_without_a_reader(data, name):
+  with pytest.raises(InputError, match=f'x: is {name}, expected text; '):
+    readers.read('.txt', data, 'x')
+
+
+def test_pages_of_a_book_have_any_type(tmp_path):
+  pages = {f'{x}.bin': f'<html><p>{x}' for x in 'abc'} | {'d.bin': b'\x89PNG'}
+  make_book(tmp_path / 'x', pages, kinds=('image/x', 'text/X', '', 'image/png'))
+  found = readers.read('.epub', (tmp_path / 'x').read_bytes(), 'x')
+  assert found.text == 'a\n\nb\n\nc'
+  assert 'x: 1 page left out (no text), such as' in found.notes[0]
+
+
+HTML = (
+    '<p>{0} {1}<p>{2}',
+    '<li>{0}<li>{1} <b>{2}</b></li>',
+    '<h2>{0}</h2><td>{1}<td>{2}</td>',
+    '<nav><a href="#">{0}</a> {1}</nav>{2} ',
+    '<svg><text>{0}</text><text>{1}</text></svg>{2} ',
+    '{0}<sup>{1}</sup> {2}<br>',
+    ' {0}<ruby>{1}<rt>{2}</ruby> ',
+    '<a href="#x">{0} <span class="pb">{1}</span></a> {2} ',
+    '<math><mfrac><mi>{0}</mi><mi>{1}</mi></mfrac><mi>{2}</mi></math> ',
+    '{0}&shy;\n{1} < {2}\n',
+)
+CUE = (
+    '{n}\n{t} --> {t}\n{0}\n{1} <i>{2}</i>\n',
+    '{n}\n{t} --> {t}\n{0} <{1}> {2}\n\n',
+    '\n{n}\n{t} --> {t} align:start\n<v Al>{0}</v>{1}: {2}\n\n',
+    '{n}\n{t} --> later\n{0}\n\n{1}\n{2}\n\n',
+    '\nNOTE {0} {1}\n{2}\n\n{n}\n{t} --> {t}\n',
+    '{n}\n{t} -> {t}\n>> AB: {0}\\N{1}\n{n}\n{t} --> {t}\n{2}\n',
+)
+KINDS = {
+    '.html': ('', HTML),
+    '.epub': ('', HTML),
+    '.vtt': ('WEBVTT\n', CUE),
+    '.srt': ('', CUE),
+    '.md': ('', ('{0}\n==\n{1} *{2}*\n', '```\n{0}\n```\n- {1} {2}\n')),
+    '.txt': ('', ('{0} {1}\n{2}\n\n', '\t{0}\ufeff\n{1}\x0c{2}')),
+}
+
+
+@pytest.mark.parametrize('seed', range(5))
+@pytest.mark.parametrize('kind', KINDS)
+def test_words_are_read_or_counted(kind, seed, tmp_path):
+  chance = random.Random(seed)
+  source, forms = KINDS[kind]
+  for n in range(0, 300, 3):
+    words, time = [f'w{n + i}' for i in range(3)], f'{n // 60}:{n % 60}.0'
+    source += chance.choice(forms).format(*words, n=n, t=time)
+  data = source.encode()
+  if kind == '.epub':
+    make_book(tmp_path / 'x', {'a': source, 'b': 'w301'}, contents='x')
+    data, source = (tmp_path / 'x').read_bytes(), f'{source} w301'
+  found = readers.read(kind, data, 'x')
+  sent, read = (
+      collections.Counter(re.findall(r'w\d+', text))
+      for text in (source, found.text)
+  )
+  left_out = sum(
+      int(re.match(r'x: ([\d,]+) ', note)[1].replace(',', ''))
+      for note in found.notes
+      if 'not readable' not in note
+  )
+  assert not read - sent and (sent - read).total() == left_out
