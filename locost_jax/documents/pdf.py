@@ -48,6 +48,7 @@ _UNSPACED = re.compile(
 )
 # A line up to a newline or PDFium's mark for a hyphen at its end.
 _LINE = re.compile('[^\n\ufffe\x02]*(?:[\ufffe\x02](?:\r?\n)?|\n|\\Z)')
+_BESIDE_NUMBER = re.compile(r'(?<=\d)[ ]+(?=\D)|(?<=\D)[ ]+(?=\d+\s*\Z)')
 # The dot leaders of a table of contents.
 _LEADERS = re.compile(r' ?(?:\. ?){5,}')
 _ROMAN = re.compile(r'[ivxlc]+', re.IGNORECASE)
@@ -136,38 +137,34 @@ def _page_lines(page):
   """Returns the _Lines of a page."""
   import pypdfium2.raw as pdfium
 
-  textpage = page.get_textpage()
+  reader = page.get_textpage()
+  textpage, x, y = reader.raw, ctypes.c_double(), ctypes.c_double()
   _, bottom, _, top = page.get_cropbox()
-  x, y = ctypes.c_double(), ctypes.c_double()
+  height = top - bottom
 
-  def place(at):
-    pdfium.FPDFText_GetCharOrigin(textpage, at, x, y)
-    return x.value, (y.value - bottom) / (top - bottom)
+  def is_split(line, at, size):
+    for blank in _BESIDE_NUMBER.finditer(line):
+      pdfium.FPDFText_GetCharOrigin(textpage, at + blank.start() - 1, x, y)
+      before = x.value
+      pdfium.FPDFText_GetCharOrigin(textpage, at + blank.end(), x, y)
+      if x.value - before > 3 * size:
+        return True
+    return False
 
   lines = []
-  text = textpage.get_text_range() if textpage.count_chars() else ''
+  text = reader.get_text_range() if reader.count_chars() else ''
   for found in _LINE.finditer(text):
-    words = found[0].split()
+    line = found[0]
+    words = re.sub('[\ufffe\x02]', '-', line).split()
     if words:
-      at = found.start() + len(found[0]) - len(found[0].lstrip())
+      at = found.start() + len(line) - len(line.lstrip())
       size = pdfium.FPDFText_GetFontSize(textpage, at)
-      split = 0
-      for blank in re.finditer(
-          r'(?<=\d) +(?=\D)|(?<=\D) +(?=\d+\s*\Z)', found[0]
-      ):
-        split = max(
-            split,
-            place(found.start() + blank.end())[0]
-            - place(found.start() + blank.start() - 1)[0],
-        )
-      lines.append(
-          _Line(
-              ' '.join(words).replace('\ufffe', '-').replace('\x02', '-'),
-              round(place(at)[1], 4),
-              size / (top - bottom),
-              split > 3 * size,
-          )
+      pdfium.FPDFText_GetCharOrigin(textpage, at, x, y)
+      share = round((y.value - bottom) / height, 4)
+      split = min(share, 1 - share) < _MARGIN and is_split(
+          line, found.start(), size
       )
+      lines.append(_Line(' '.join(words), share, size / height, split))
   return lines
 
 
@@ -407,11 +404,14 @@ def _hyphen(hyphen, first, rest, known):
 
 
 def _words(line):
-  """Yields the words of a line and the pairs of compounds, in lower case."""
-  for word in re.findall(r'\w+(?:-\w+)*', line.lower()):
-    parts = word.split('-')
-    yield from parts
-    yield from map('-'.join, zip(parts, parts[1:]))
+  """Returns the words of a line and the pairs of compounds, in lower case."""
+  line = line.lower()
+  words = re.findall(r'\w+', line)
+  if '-' in line:
+    for compound in re.findall(r'\w+(?:-\w+)+', line):
+      parts = compound.split('-')
+      words += map('-'.join, zip(parts, parts[1:]))
+  return words
 
 
 if __name__ == '__main__':
