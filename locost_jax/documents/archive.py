@@ -19,9 +19,9 @@ class Archive:
     where: its name in error messages.
   """
 
-  def __init__(self, file, where, max_bytes, unpacked=0):
+  def __init__(self, file, where, max_bytes):
     self.where, self._file, self._max_bytes = where, file, max_bytes
-    self._unpacked = unpacked
+    self._unpacked = 0
 
   def __contains__(self, name):
     return name in self._file.NameToInfo
@@ -36,16 +36,6 @@ class Archive:
     self._unpacked += self._file.getinfo(name).file_size
     markup.check_size(f'{self.where}, {name}', self._unpacked, self._max_bytes)
     return self._file.read(name)
-
-  @contextlib.contextmanager
-  def nested(self, data, name):
-    """Opens an archive inside this one; both share the size limit."""
-    with zipfile.ZipFile(io.BytesIO(data)) as file:
-      inner = Archive(
-          file, f'{self.where}, {name}', self._max_bytes, self._unpacked
-      )
-      yield inner
-      self._unpacked = inner._unpacked
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 Headings are places. A list item is a line that begins with '- '. A table row is
 a line with ' | ' between its cells. A note follows the paragraph that refers to
 it. Raised digits and formulas keep their value: '10^6', '1/12 x^2'. Embedded
-HTML, MHT, text and Word files are read where they stand. Notes count what is
+HTML, MHT and text files are read where they stand. Notes count what is
 left out: deleted text, comments, headers, footers, readings of ruby.
 
 Uses only the standard library; XML entities are not expanded.
@@ -37,11 +37,9 @@ _SKIPPED = {
     **dict.fromkeys('moveFrom Fallback pPrChange rPrChange'.split()),
 }
 # Files that are left out: the type of their relation, and their name in notes.
-_UNREAD = {
-    kind: kind.rstrip('s') + 's' for kind in 'header footer comments chart'.split()
-} | {'diagramData': 'diagrams'}
-_CHARACTERS = {'tab': ' ', 'ptab': ' ', 'br': '\n', 'cr': '\n'}
-_CHARACTERS['noBreakHyphen'] = '-'
+_UNREAD = {'header': 'headers', 'footer': 'footers', 'comments': 'comments'}
+_UNREAD |= {'chart': 'charts', 'diagramData': 'diagrams'}
+_CHARACTERS = dict(tab=' ', ptab=' ', br='\n', cr='\n', noBreakHyphen='-')
 _DEPTH = 64  # of nested tables; each level copies its text
 
 
@@ -92,68 +90,67 @@ def read(data, where, max_bytes=None):
   return found._replace(notes=lost.notes(where))
 
 
-def _blocks(file, lost, is_chunk=False):
-  """Returns the list of _Block of the body; is_chunk: inside another file."""
+def _blocks(file, lost):
+  """Returns the list of _Block of the body."""
   main = 'word/document.xml'
   for kind, name in _related(file, '').values():
     main = name if kind == 'officeDocument' else main
   related, styles, notes = _related(file, main), _Styles(), {}
-  named = lambda kind: [
-      name for found, name in related.values() if found == kind and name in file
-  ]
-  for name in named('styles'):
-    _parse(file, name, styles)
-  for kind in ('footnote', 'endnote'):
-    for name in named(f'{kind}s'):
-      found = _Body(styles.inherited(), {}, lost, None)
+  files = [found for found in related.values() if found[1] in file]
+  for kind, name in files:
+    if kind == 'styles':
+      _parse(file, name, styles)
+  styles = styles.inherited()
+  for kind, name in files:
+    if kind in ('footnotes', 'endnotes'):
+      found = _Body(styles, {}, lost, None)
       _parse(file, name, found)
-      notes |= {(kind, i): text for i, text in found.notes.items()}
+      notes |= {(kind[:-1], i): text for i, text in found.notes.items()}
 
   def read_chunk(number):
     name = related.get(number, ('', ''))[1]
-    found = _read_chunk(file, name, lost, is_chunk) if name in file else None
+    found = _read_chunk(file.read(name), name) if name in file else None
     if found is None:
       lost.add('embedded files', name or number)
     return found or []
 
-  body = _Body(styles.inherited(), notes, lost, read_chunk)
+  body = _Body(styles, notes, lost, read_chunk)
   _parse(file, main, body)
-  for key in notes.keys() - body.cited.keys():
+  for key in [key for key in notes if key not in body.cited]:
     lost.add('notes without a reference', notes[key])
-  for kind, called in _UNREAD.items():
-    for name in named(kind):
-      _parse(file, name, _Words(lost, called))
+  for kind, name in files:
+    if kind in _UNREAD:
+      found = _Body(styles, {}, _Lost(), None)
+      _parse(file, name, found)
+      is_drawing = kind in ('chart', 'diagramData')  # without paragraphs
+      for text in [name] if is_drawing else [b.text for b in found.blocks]:
+        lost.add(_UNREAD[kind], text)
   return body.blocks
 
 
-def _read_chunk(file, name, lost, is_chunk):
+def _read_chunk(data, name):
   """Returns the blocks of an embedded file; None: of an unknown format."""
-  data, texts = file.read(name), []
-  if data.startswith(b'PK\3\4') and not is_chunk:
-    with file.nested(data, name) as inner:
-      return _blocks(inner, lost, True)
+  texts = {}
   if re.match(rb'\s*(?:MIME-Version|From|Content-Type|Date):', data, re.I):
-    texts = [
-        b'<meta charset="%s">' % part.get_content_charset('utf-8').encode()
-        + part.get_payload(decode=True)
-        if part.get_content_subtype() == 'html'
-        else part.get_payload(decode=True)
-        for part in email.message_from_bytes(data).walk()
-        if part.get_content_maintype() == 'text'
-    ]
-    pages = [text for text in texts if text.startswith(b'<meta charset')]
-    texts = pages or texts
+    for part in email.message_from_bytes(data).walk():
+      if part.get_content_maintype() == 'text':
+        charset = part.get_content_charset('utf-8').encode('ascii', 'replace')
+        kind, text = part.get_content_subtype(), part.get_payload(decode=True)
+        if kind == 'html':
+          text = b'<meta charset="%s">%s' % (charset, text)
+        texts.setdefault(kind, []).append(text)
   try:
-    return [b for text in texts or [data] for b in _text_blocks(text, name)]
+    texts = texts.get('html') or texts.get('plain') or [data]
+    return [block for text in texts for block in _text_blocks(text, name)]
   except InputError:  # binary, or in an encoding that browsers do not know
     return None
 
 
 def _text_blocks(data, name):
   """Returns the blocks of a page or a plain text; raises an InputError."""
-  if data.startswith(b'{\\rtf') or b'/officeDocument/' in data[:5000]:
-    raise InputError(f'{name}: RTF or another XML of Word')
-  if b'<' in data.lstrip(b'\xef\xbb\xbf\xff\xfe \0\t\r\n')[:2]:
+  if data.startswith((b'{\\rtf', b'PK')) or b'/officeDocument/' in data[:5000]:
+    raise InputError(f'{name}: RTF or a file of Word')
+  if re.match(rb'[\xef\xbb\xbf\xff\xfe\s\0]*<\0?[a-zA-Z!?]', data):
     text, headings = markup.html_headings(data, name)
   else:
     try:
@@ -207,29 +204,6 @@ class _Relations(_Target):
       kind = attributes.get('Type', '').rpartition('/')[2]
       if attributes.get('TargetMode') != 'External':
         self.targets[attributes.get('Id')] = kind, attributes['Target']
-
-
-class _Words(_Target):
-  """Counts the texts of a file that is left out."""
-
-  def __init__(self, lost, kind):
-    self._lost, self._kind, self._words, self._tag = lost, kind, [], ''
-
-  def start(self, name, attributes):
-    del attributes
-    self._tag = name.rpartition('}')[2]
-
-  def data(self, data):
-    if self._tag in ('t', 'v'):
-      self._words.append(data)
-
-  def end(self, name):
-    self._tag, tag = '', name.rpartition('}')[2]
-    if tag == 'p':
-      self._words.append(' ')
-    elif tag in ('comment', 'hdr', 'ftr', 'chartSpace', 'dataModel'):
-      self._lost.add(self._kind, ''.join(self._words))
-      self._words = []
 
 
 class _Styles(_Target):
@@ -334,12 +308,13 @@ class _Body(_Target):
       self._cite(tag.removesuffix('Reference'), _value(attributes, 'id'))
     elif tag == 'sym':
       code = _value(attributes, 'char')
-      self._add_symbol(code, _value(attributes, 'font'))
-    elif tag == 'fldSimple':
-      self._end_field(_value(attributes, 'instr'))
-    elif tag == 'fldChar':
-      if _value(attributes, 'fldCharType') == 'end':
-        self._end_field(''.join(self._field))
+      known = re.fullmatch('[0-9a-fA-F]{1,4}', code)
+      symbol = chr(int(code, 16)) if known else '\uf000'
+      self._add_text(symbol, _value(attributes, 'font'))
+    elif tag in ('fldSimple', 'fldChar'):
+      field = _value(attributes, 'instr') or ''.join(self._field)
+      if field.split()[:1] in (['EQ'], ['SYMBOL']):  # they have no result
+        self._lost.add('fields', field)
       self._field = []
     elif tag == 'ffData':
       self._form = {}
@@ -347,28 +322,12 @@ class _Body(_Target):
       name = _value(attributes, 'ProgID') or _value(attributes, 'name')
       self._lost.add('embedded objects', name or tag)
 
-  def _add_symbol(self, code, font):
-    """Adds a character of a font, such as 'F061' of Symbol."""
-    known = re.fullmatch('0*[0-9a-fA-F]{1,4}', code)
-    self._add_text(chr(int(code, 16)) if known else '\uf000', font)
-
   def _add_text(self, text, font):
     """Adds a text in a font; counts the symbols that are unknown."""
     text, unknown = equations.in_unicode(text, font)
     for code in unknown:
       self._lost.add('symbols', f'{code:X} of {font or "an unknown font"}')
     self._paragraphs[-1].pieces.add_text(text)
-
-  def _end_field(self, text):
-    """Adds a symbol or an old formula, whose fields have no result."""
-    found = re.match(r'\s*SYMBOL\s+(\w+)(?:.*\\f\s+"?([^"\\]+))?', text, re.I)
-    if found:
-      code = found[1].lower()
-      code = code[2:] if code[:2] == '0x' else f'{int(code):x}'
-      self._add_symbol(code, (found[2] or '').strip())
-    elif found := re.match(r'\s*EQ\s+(.*)', text, re.I | re.S):
-      fraction = r'\\f\s*\(([^(),;]*)[,;]([^(),;]*)\)'
-      self._add_text(re.sub(fraction, r' \1/\2', found[1], flags=re.I), '')
 
   def _cite(self, kind, number):
     """Adds a reference to a note, such as '[1]'."""
@@ -454,7 +413,7 @@ def _kind(tag, value):
 
 def _typed(form):
   """Returns the mark of a check box, or the chosen entry of a list."""
-  chosen = (form.get('checked') or form.get('result') or form.get('default'))
+  chosen = form.get('checked') or form.get('result') or form.get('default')
   chosen = (chosen or ['0'])[0]
   if 'checkBox' in form:
     return '☐' if chosen in ('0', 'false', 'off') else '☒'

@@ -119,7 +119,7 @@ class Pieces:
     """Returns the text, with marks for raised digits."""
     text = ''.join(self._pieces).replace('\3\2', '').replace('\5\4', '')
     text = _RAISED.sub(_marked, text)
-    text = re.sub('(?<=\\w)\0+(?=\\w)|(?<=\\d)\1+(?=\\d)', ' ', text)
+    text = re.sub('(?<=[\\w)])\0+(?=\\w)|(?<=\\d)\1+(?=\\d)', ' ', text)
     return re.sub('[\0-\5]', '', text)
 
 
