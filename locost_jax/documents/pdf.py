@@ -49,6 +49,7 @@ _UNSPACED = re.compile(
 # A line up to a newline or PDFium's mark for a hyphen at its end.
 _LINE = re.compile('[^\n\ufffe\x02]*(?:[\ufffe\x02](?:\r?\n)?|\n|\\Z)')
 _BESIDE_NUMBER = re.compile(r'(?<=\d)[ ]+(?=\D)|(?<=\D)[ ]+(?=\d+\s*\Z)')
+_DIGITS = re.compile(r'\d\d+')
 # The dot leaders of a table of contents.
 _LEADERS = re.compile(r' ?(?:\. ?){5,}')
 _ROMAN = re.compile(r'[ivxlc]+', re.IGNORECASE)
@@ -121,11 +122,9 @@ def _load_lines(data, max_size):
   pages, comments, size = [], [], 0
   for page in document:
     lines = _page_lines(page)
-    for y, value, is_comment in _typed(document, page):
-      comments += [value] * is_comment
-      if not is_comment:
-        _insert(lines, value, y)
-    size += sum(len(line.text) + 1 for line in lines)
+    found = _add_typed(document, page, lines)
+    comments += found
+    size += sum(len(text) + 1 for text in [*found, *(l.text for l in lines)])
     if max_size and size > max_size:
       return {'too_large': size}
     pages.append(lines)
@@ -140,64 +139,80 @@ def _page_lines(page):
   reader = page.get_textpage()
   textpage, x, y = reader.raw, ctypes.c_double(), ctypes.c_double()
   _, bottom, _, top = page.get_cropbox()
-  height = top - bottom
+  height = top - bottom or 1
 
-  def is_split(line, at, size):
-    for blank in _BESIDE_NUMBER.finditer(line):
-      pdfium.FPDFText_GetCharOrigin(textpage, at + blank.start() - 1, x, y)
-      before = x.value
-      pdfium.FPDFText_GetCharOrigin(textpage, at + blank.end(), x, y)
-      if x.value - before > 3 * size:
-        return True
-    return False
+  def place(at):
+    pdfium.FPDFText_GetCharOrigin(textpage, at, x, y)
+    return x.value, y.value
+
+  def size_of(at):  # of the font
+    return pdfium.FPDFText_GetFontSize(textpage, at)
 
   lines = []
   text = reader.get_text_range() if reader.count_chars() else ''
   for found in _LINE.finditer(text):
-    line = found[0]
-    words = re.sub('[\ufffe\x02]', '-', line).split()
-    if words:
-      at = found.start() + len(line) - len(line.lstrip())
-      size = pdfium.FPDFText_GetFontSize(textpage, at)
-      pdfium.FPDFText_GetCharOrigin(textpage, at, x, y)
-      share = round((y.value - bottom) / height, 4)
-      split = min(share, 1 - share) < _MARGIN and is_split(
-          line, found.start(), size
-      )
-      lines.append(_Line(' '.join(words), share, size / height, split))
+    line, start = found[0], found.start()
+    if not line.strip():
+      continue
+    at = start + len(line) - len(line.lstrip())
+    size, base = size_of(at), place(at)[1]
+    share = min(max((base - bottom) / height, -9), 9)
+    is_split = min(share, 1 - share) < _MARGIN and any(
+        place(start + gap.end())[0] - place(start + gap.start() - 1)[0]
+        > 3 * size
+        for gap in _BESIDE_NUMBER.finditer(line)
+    )
+    for digits in reversed([*_DIGITS.finditer(line)]):
+      large = 0.9 * size_of(start + digits.start())
+      if size_of(start + digits.end() - 1) < large:  # raised or lowered
+        small = digits.start()
+        while size_of(start + small) >= large:
+          small += 1
+        rise = place(start + small)[1] - place(start + digits.start())[1]
+        line = f'{line[:small]}{"^" if rise > 0 else "_"}{line[small:]}'
+    words = line.replace('\ufffe', '-').replace('\x02', '-').split()
+    lines.append(_Line(' '.join(words), share, size / height, is_split))
   return lines
 
 
-def _typed(document, page):
-  """Yields (y, text, whether it is a comment) of a page's fields and notes."""
+def _add_typed(document, page, lines):
+  """Adds what was typed on a page to its lines; returns its comments.
+
+  A text joins the row that it stands in, or is a line of its own.
+  """
   import pypdfium2.raw as pdfium
 
-  form, box = document.formenv, pdfium.FS_RECTF()
+  form, box, comments = document.formenv, pdfium.FS_RECTF(), []
   _, bottom, _, top = page.get_cropbox()
   for i in range(pdfium.FPDFPage_GetAnnotCount(page)):
     note = pdfium.FPDFPage_GetAnnot(page, i)
     kind, text = pdfium.FPDFAnnot_GetSubtype(note), ''
     if kind == pdfium.FPDF_ANNOT_WIDGET and form:
-      field = pdfium.FPDFAnnot_GetFormFieldType(form, note)
-      if pdfium.FPDFAnnot_IsChecked(form, note):
-        text = '[x]'
-      elif field in (
-          pdfium.FPDF_FORMFIELD_TEXTFIELD,
-          pdfium.FPDF_FORMFIELD_COMBOBOX,
-          pdfium.FPDF_FORMFIELD_LISTBOX,
+      text = _string(pdfium.FPDFAnnot_GetFormFieldValue, form, note)
+      if pdfium.FPDFAnnot_GetFormFieldType(form, note) in (
+          pdfium.FPDF_FORMFIELD_CHECKBOX,
+          pdfium.FPDF_FORMFIELD_RADIOBUTTON,
       ):
-        text = _string(pdfium.FPDFAnnot_GetFormFieldValue, form, note)
+        text = '[x]' if pdfium.FPDFAnnot_IsChecked(form, note) else ''
     elif kind not in (pdfium.FPDF_ANNOT_LINK, pdfium.FPDF_ANNOT_POPUP):
       text = _string(pdfium.FPDFAnnot_GetStringValue, note, b'Contents')
     pdfium.FPDFAnnot_GetRect(note, box)
     pdfium.FPDFPage_CloseAnnot(note)
-    if text:
-      is_comment = kind not in (
-          pdfium.FPDF_ANNOT_WIDGET,
-          pdfium.FPDF_ANNOT_FREETEXT,
+    text = ' '.join(text.split())
+    if kind not in (pdfium.FPDF_ANNOT_WIDGET, pdfium.FPDF_ANNOT_FREETEXT):
+      comments += [text] if text else []
+    elif text:
+      low, high = (
+          (y - bottom) / (top - bottom or 1) for y in (box.bottom, box.top)
       )
-      place = [(y - bottom) / (top - bottom) for y in (box.bottom, box.top)]
-      yield place, ' '.join(text.split()), is_comment
+      at = [n for n, line in enumerate(lines) if low <= line.y <= high][-1:]
+      if at:
+        old = lines[at[0]]
+        lines[at[0]] = old._replace(text=f'{old.text} {text}')
+      else:
+        below = [n for n, line in enumerate(lines) if line.y < low]
+        lines.insert((below or [len(lines)])[0], _Line(text, low, 0, False))
+  return comments
 
 
 def _string(get, *arguments):
@@ -208,18 +223,6 @@ def _string(get, *arguments):
   buffer = ctypes.create_string_buffer(size)
   get(*arguments, ctypes.cast(buffer, ctypes.POINTER(pdfium.FPDF_WCHAR)), size)
   return buffer.raw.decode('utf-16-le', 'replace').rstrip('\0')
-
-
-def _insert(lines, text, place):
-  """Adds a text at (bottom, top) to its row, or as a line of its own."""
-  low, high = place
-  row = [i for i, line in enumerate(lines) if low <= line.y <= high]
-  if row:
-    line = lines[row[-1]]
-    lines[row[-1]] = line._replace(text=f'{line.text} {text}')
-  else:
-    at = next((i for i, line in enumerate(lines) if line.y < low), len(lines))
-    lines.insert(at, _Line(text, low, 0, False))
 
 
 def _read_lines(data, where, max_bytes):
