@@ -40,6 +40,7 @@ _SKIPPED = {
 _UNREAD = {'header': 'headers', 'footer': 'footers', 'comments': 'comments'}
 _UNREAD |= {'chart': 'charts', 'diagramData': 'diagrams'}
 _CHARACTERS = dict(tab=' ', ptab=' ', br='\n', cr='\n', noBreakHyphen='-')
+_OFF = ('0', 'false', 'off')  # of a check box
 _DEPTH = 64  # of nested tables; each level copies its text
 
 
@@ -414,11 +415,12 @@ def _kind(tag, value):
 def _typed(form):
   """Returns the mark of a check box, or the chosen entry of a list."""
   chosen = form.get('checked') or form.get('result') or form.get('default')
-  chosen = (chosen or ['0'])[0]
+  chosen = (chosen or [''])[0]
   if 'checkBox' in form:
-    return '☐' if chosen in ('0', 'false', 'off') else '☒'
-  entries = form.get('listEntry', ())
-  return dict(enumerate(entries)).get(int(chosen or 0), '')
+    is_off = 'checked' not in form and not chosen or chosen in _OFF
+    return '☐' if is_off else '☒'
+  entries = dict(enumerate(form.get('listEntry', ())))
+  return entries.get(int(chosen) if chosen.isdecimal() else 0, '')
 
 
 def _join(blocks):

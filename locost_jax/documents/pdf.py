@@ -52,6 +52,9 @@ _BESIDE_NUMBER = re.compile(r'(?<=\d)[ ]+(?=\D)|(?<=\D)[ ]+(?=\d+\s*\Z)')
 _DIGITS = re.compile(r'\d\d+')
 # The dot leaders of a table of contents.
 _LEADERS = re.compile(r' ?(?:\. ?){5,}')
+# A number alone, or of a number of pages: '- 3 -', '3 / 20'.
+_ONLY_NUMBERS = re.compile(r'[\s/|·•–—-]*#[\s/|·•–—-]*(?:\d+[\s|·•–—-]*)?')
+_PARTED = re.compile('# ?[|·•—–]|[|·•—–] ?#')
 _ROMAN = re.compile(r'[ivxlc]+', re.IGNORECASE)
 # Words of lines that count pages: 'Page 3 of 20'.
 _PAGE_WORDS = frozenset(
@@ -279,7 +282,7 @@ def _without_heads(pages):
     is_near = len(found) >= _RECURS and min(steps) <= _NEAR
     # A title and a number that count on each page, such as 'Section 3', may be
     # the text's; on every second page they are a head.
-    if is_near and (key.is_sure or min(steps) > 1):
+    if is_near and (key[-1] or min(steps) > 1):
       for number, indices in found.items():
         heads[number] |= indices
   kept = [
@@ -290,58 +293,49 @@ def _without_heads(pages):
   return kept, lost
 
 
-class _Head(NamedTuple):
-  """What the lines of a running head have in common."""
-
-  text: str  # with '#' for the number that counts
-  offset: int | None  # that number less the page's
-  y: int  # its place, in 1/400 of the height
-  is_sure: bool
-
-
 def _edges(lines, page):
-  """Yields (_Head, index) of lines that may be heads, if they recur."""
-  if len(lines) < 2:
-    return
-  rows = sorted({round(line.y, 2) for line in lines})
+  """Yields ((text, offset, place, is_sure), index) of lines that may be heads.
+
+  They are heads if this recurs: the text, with '#' for one number; that number
+  less the page's, or None; and the place, in 1/400 of the height.
+  """
+  rows = sorted({round(line.y, 3) for line in lines})
   count = min(_EDGE, len(rows) // 2)
   gaps = [b - a for a, b in zip(rows, rows[1:])]
-  size = sorted(line.size for line in lines)[len(lines) // 2]
+  size = sorted(line.size for line in lines)[len(lines) // 2] if lines else 0
   usual = sorted(gaps)[len(gaps) // 2] if len(gaps) > 3 else 1.2 * size
+  edges = {y: (False, gaps[i:count]) for i, y in enumerate(rows[:count])}
+  for i, y in enumerate(rows[::-1][:count]):
+    edges[y] = True, gaps[::-1][i:count]
   for i, line in enumerate(lines):
-    y = round(line.y, 2)
-    is_top = y in rows[-count:] if count else False
-    if not is_top and y not in rows[:count]:
+    y = round(line.y, 3)
+    if y not in edges or line.size > 1.15 * size:  # a title of the page
       continue
-    if line.size > 1.15 * size:  # a title of the page
-      continue
-    near = gaps[-count:] if is_top else gaps[:count]
-    is_apart = max(near, default=0) > _APART * usual
+    is_top, inwards = edges[y]
+    is_apart = max(inwards) > _APART * usual
     is_margin = min(y, 1 - y) < _MARGIN
     place = round(400 * line.y)
     if is_margin and (is_apart or is_top and line.text.isupper()):
-      yield _Head(line.text, None, place, True), i
+      yield (line.text, None, place, True), i
     for text, number in _numbers(line.text):
       words = re.findall(r'[^\W\d_]+', text.lower())
-      if _PAGE_WORDS.issuperset(words):
-        is_sure = bool(words) or is_apart or not is_top
-      elif is_margin and is_apart:
-        is_sure = line.is_split or bool(
-            re.search(r'# ?[|·•—–]|[|·•—–] ?#', text)
-        )
-      else:
-        continue
-      if is_sure or words:
-        yield _Head(text, number - page, place, is_sure), i
+      if words and _PAGE_WORDS.issuperset(words):
+        yield (text, number - page, place, True), i
+      elif _ONLY_NUMBERS.fullmatch(text) and (is_apart or not is_top):
+        yield (text, number - page, place, True), i
+      elif words and is_margin and is_apart:
+        is_sure = line.is_split or bool(_PARTED.search(text))
+        yield (text, number - page, place, is_sure), i
 
 
 def _numbers(line):
-  """Yields (line with '#' for one of its numbers, that number)."""
+  """Yields (line with '#' for one number that is no year, that number)."""
   if _ROMAN.fullmatch(line):
     values = [dict(zip('ivxlc', (1, 5, 10, 50, 100)))[c] for c in line.lower()]
     yield '#', sum(-a if a < b else a for a, b in zip(values, [*values[1:], 0]))
-  for found in [*re.finditer(r'(?<!\d)\d{1,5}(?!\d)', line)][:4]:
-    yield f'{line[:found.start()]}#{line[found.end():]}', int(found[0])
+  for found in [*re.finditer(r'(?<!\d)\d{1,4}(?!\d)', line)][:4]:
+    if not 1500 < int(found[0]) < 2100:
+      yield f'{line[:found.start()]}#{line[found.end():]}', int(found[0])
 
 
 def _join(pages):

@@ -138,6 +138,8 @@ def numbered(first, *, gap=14, wide=0, bottom=False):
         ('Section {0}', dict(gap=40), False),
         ('Penalty: {0}00 euro.', dict(bottom=True, gap=40), False),
         ('Ask the office.', dict(bottom=True), False),
+        ('§ {0}', dict(gap=40), False),
+        ('200{0}', dict(gap=40), False),
         ('{0} yes, 4 no', dict(bottom=True), False),
         ('Annual Report', dict(gap=40), True),
         ('Printed by us.', dict(gap=40, bottom=True), True),
