@@ -235,13 +235,6 @@ class _Styles(_Target):
     return self._kinds
 
 
-class _Paragraph:
-  """A paragraph during parsing."""
-
-  def __init__(self):
-    self.pieces, self.kind = equations.Pieces(), ''
-
-
 class _Body(_Target):
   """Collects the blocks of a body, or of each note.
 
@@ -267,7 +260,7 @@ class _Body(_Target):
     if self._skipped or tag in _SKIPPED:
       self._skipped.append(tag)
     elif tag == 'p':
-      self._paragraphs.append(_Paragraph())
+      self._paragraphs.append(equations.Pieces())
     elif tag == 'tbl':
       if len(self._tables) == _DEPTH:
         raise ValueError(f'more than {_DEPTH} nested tables')
@@ -287,8 +280,7 @@ class _Body(_Target):
 
   def _add(self, tag, attributes):
     """Reads an element of a paragraph."""
-    paragraph, value = self._paragraphs[-1], _value(attributes, 'val')
-    pieces = paragraph.pieces
+    pieces, value = self._paragraphs[-1], _value(attributes, 'val')
     if tag in _CHARACTERS:
       pieces.append(_CHARACTERS[tag])
     elif tag.startswith('m:'):
@@ -302,9 +294,9 @@ class _Body(_Target):
     elif tag == 'rFonts':
       self._font = _value(attributes, 'ascii')
     elif tag == 'pStyle':
-      paragraph.kind = paragraph.kind or self._styles.get(value, '')
-    elif tag in ('outlineLvl', 'numId') and paragraph.kind != 'heading':
-      paragraph.kind = _kind(tag, value)
+      pieces.kind = pieces.kind or self._styles.get(value, '')
+    elif tag in ('outlineLvl', 'numId') and pieces.kind != 'heading':
+      pieces.kind = _kind(tag, value)
     elif tag in ('footnoteReference', 'endnoteReference'):
       self._cite(tag.removesuffix('Reference'), _value(attributes, 'id'))
     elif tag == 'sym':
@@ -328,7 +320,7 @@ class _Body(_Target):
     text, unknown = equations.in_unicode(text, font)
     for code in unknown:
       self._lost.add('symbols', f'{code:X} of {font or "an unknown font"}')
-    self._paragraphs[-1].pieces.add_text(text)
+    self._paragraphs[-1].add_text(text)
 
   def _cite(self, kind, number):
     """Adds a reference to a note, such as '[1]'."""
@@ -337,7 +329,7 @@ class _Body(_Target):
       if key not in self.cited:
         self.cited[key] = len(self.cited) + 1
         self._pending.append(f'[{self.cited[key]}] {self._known[key]}')
-      self._paragraphs[-1].pieces.append(f'[{self.cited[key]}]')
+      self._paragraphs[-1].append(f'[{self.cited[key]}]')
 
   def data(self, data):
     if self._skipped and self._tag in ('t', 'm:t', 'delText'):
@@ -357,14 +349,14 @@ class _Body(_Target):
         self._unread = []
     elif tag == 'p' and self._paragraphs:
       paragraph = self._paragraphs.pop()
-      lines = paragraph.pieces.text().split('\n')
+      lines = paragraph.text().split('\n')
       lines = filter(None, (' '.join(line.split()) for line in lines))
       self._close(_Block('\n'.join(lines), paragraph.kind))
     elif tag == 'ffData' and self._form is not None and self._paragraphs:
-      self._paragraphs[-1].pieces.append(_typed(self._form))
+      self._paragraphs[-1].append(_typed(self._form))
       self._form = None
     elif tag.startswith('m:') and self._paragraphs:
-      self._paragraphs[-1].pieces.close(tag[2:])
+      self._paragraphs[-1].close(tag[2:])
     elif tag == 'tc' and self._tables and self._tables[-1][1]:
       cell = ' '.join(' '.join(block.text.split()) for block in self.blocks)
       self._tables[-1][1][-1].append(cell)

@@ -78,10 +78,11 @@ class Pieces:
 
   Attributes:
     raised: '^' or '_' while text is raised or lowered, else ''.
+    kind: 'heading', 'item' or ''.
   """
 
   def __init__(self):
-    self.raised, self._pieces = '', []
+    self.raised, self.kind, self._pieces = '', '', []
     self._open = []  # [(tag, index of its first piece, values)] of formulas
 
   def append(self, text):

@@ -8,100 +8,66 @@ import pytest
 from locost_jax.documents import docx
 from tests.documents import test_docx
 from tests.documents.test_docx import paragraph
-from tests.documents.test_docx import run
+
+# Short names of elements in the cases below.
+NAMES = {
+    '<t>': '<w:r><w:t xml:space="preserve">',
+    '<s>': '<w:r><w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:t>',
+    '<b>': '<w:r><w:rPr><w:vertAlign w:val="subscript"/></w:rPr><w:t>',
+    **dict.fromkeys(('</t>', '</s>', '</b>'), '</w:t></w:r>'),
+    '<x>': '<m:r><m:t>',
+    '</x>': '</m:t></m:r>',
+    '<i ': '<w:sym w:font=',
+    '<f ': '<w:r><w:rPr><w:rFonts w:ascii=',
+    '</f>': '</w:rPr><w:t>',
+    '<form>': '<w:fldChar><w:ffData>',
+    '</form>': '</w:ffData></w:fldChar>',
+}
+MATH = 'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"'
 
 
 def read(xml, **files):
-  """Returns the Placed of a body, which may hold formulas and chunks."""
-  spaces = (
-      '<w:p xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/'
-      'math" xmlns:o="urn:schemas-microsoft-com:office:office"'
-  )
-  xml = xml.replace('<w:p', spaces, 1) if '<m:' in xml or '<o:' in xml else xml
-  return docx.read(test_docx.body(xml, **files), 'a.docx')
-
-
-def high(text, value='superscript'):
-  return (
-      f'<w:r><w:rPr><w:vertAlign w:val="{value}"/></w:rPr><w:t>{text}</w:t>'
-      '</w:r>'
-  )
-
-
-def low(text):
-  return high(text, 'subscript')
-
-
-def symbol(font, code):
-  return f'<w:r><w:sym w:font="{font}" w:char="{code}"/></w:r>'
-
-
-def in_font(font, text):
-  return f'<w:r><w:rPr><w:rFonts w:ascii="{font}"/></w:rPr>{run(text)[5:]}'
-
-
-def math(tag, properties='', **arguments):
-  inner = ''.join(
-      f'<m:{name}>{part if part[:1] == "<" else mrun(part)}</m:{name}>'
-      for name, part in arguments.items()
-  )
-  return f'<m:{tag}>{properties}{inner}</m:{tag}>'
-
-
-def mrun(text):
-  return f'<m:r><m:t>{text}</m:t></m:r>'
-
-
-def form(xml):
-  return (
-      '<w:r><w:fldChar w:fldCharType="begin"><w:ffData><w:name w:val="n"/>'
-      f'{xml}</w:ffData></w:fldChar></w:r>'
+  """Returns the Placed of a body."""
+  for short, long in NAMES.items():
+    xml = xml.replace(short, long)
+  return docx.read(
+      test_docx.body(f'<w:body {MATH}>{xml}</w:body>', **files), 'a'
   )
 
 
 @pytest.mark.parametrize(
     'xml, text',
     [
-        (run('10') + high('6') + run(' cells'), '10^6 cells'),
-        (run('10') + high('1') + high('2') + run('5'), '10^12 5'),
-        (run('in 1990') + high('5,6') + run('.'), 'in 1990^5,6.'),
-        (run('2') + high('n') + run(', the 1') + high('st'), '2^n, the 1st'),
-        (run('H') + low('2') + run('O, 10') + low('2'), 'H2O, 10_2'),
-        (run('log') + low('2') + run('8'), 'log2 8'),
-        (run('a ') + high('1') + run(' See'), 'a 1 See'),
-        (run('2') + math('f', num='1', den='3'), '2 1/3'),
-        (math('f', num='1', den='n+1') + mrun('k'), '1/(n+1) k'),
-        (
-            math('f', '<m:type m:val="noBar"/>', num='n', den='2'),
-            'n choose 2',
-        ),
-        (math('sSubSup', e='x', sub='1', sup='2') + mrun('3'), 'x_1^2 3'),
-        (math('rad', deg='', e='16') + math('rad', deg='3', e='8'), '√16√[3]8'),
-        (
-            math('nary', '<m:chr m:val="∑"/>', sub='i=1', sup='n', e='i'),
-            '∑_(i=1)^n i',
-        ),
-        (math('func', fName='sin', e='x+1'), 'sin (x+1)'),
-        (math('sSup', e=math('d', e='a+b'), sup='2'), '(a+b)^2'),
-        (symbol('Symbol', 'F061') + symbol('Symbol', '00B3'), 'α≥'),
-        (in_font('Symbol', 'a = b') + in_font('Wingdings', '\uf0fc'), 'α = β✓'),
-        (in_font('Arial', 'a') + symbol('Arial', '00B0'), 'a°'),
-        (
-            '<w:r><w:ruby><w:rt><w:r><w:t>kan</w:t></w:r></w:rt><w:rubyBase>'
-            f'{run("漢")}</w:rubyBase></w:ruby></w:r>{run("字")}',
-            '漢字',
-        ),
-        (form('<w:checkBox><w:checked/></w:checkBox>') + run('Yes'), '☒Yes'),
-        (
-            form('<w:checkBox><w:default w:val="0"/></w:checkBox>')
-            + form(
-                '<w:ddList><w:result w:val="1"/><w:listEntry w:val="a"/>'
-                '<w:listEntry w:val="b"/></w:ddList>'
-            ),
-            '☐b',
-        ),
+        ('<t>10</t><s>6</s><t> cells</t>', '10^6 cells'),
+        ('<t>10</t><s>1</s><s>2</s><t>5</t>', '10^12 5'),
+        ('<t>in 1990</t><s>5,6</s><t>.</t>', 'in 1990^5,6.'),
+        ('<t>2</t><s>n</s><t>, the 1</t><s>st</s>', '2^n, the 1st'),
+        ('<t>H</t><b>2</b><t>O, 10</t><b>2</b>', 'H2O, 10_2'),
+        ('<t>log</t><b>2</b><t>8</t>', 'log2 8'),
+        ('<t>a </t><s>1</s><t> See</t>', 'a 1 See'),
+        ('<t>2</t><m:f><m:num><x>1</x></m:num><m:den><x>3</x></m:den></m:f>',
+         '2 1/3'),
+        ('<m:f><m:type m:val="noBar"/><m:num><x>n</x></m:num><m:den><x>2+k</x>'
+         '</m:den></m:f>', 'n choose (2+k)'),
+        ('<m:sSubSup><m:e><x>x</x></m:e><m:sub><x>1</x></m:sub><m:sup><x>2</x>'
+         '</m:sup></m:sSubSup><x>3</x>', 'x_1^2 3'),
+        ('<m:rad><m:deg><x>3</x></m:deg><m:e><x>16</x></m:e></m:rad>', '√[3]16'),
+        ('<m:nary><m:chr m:val="∑"/><m:sub><x>i=1</x></m:sub><m:sup><x>n</x>'
+         '</m:sup><m:e><x>i</x></m:e></m:nary>', '∑_(i=1)^n i'),
+        ('<m:sSup><m:e><m:d><m:e><x>a+b</x></m:e></m:d></m:e><m:sup><x>2</x>'
+         '</m:sup></m:sSup>', '(a+b)^2'),
+        ('<m:m><m:mr><m:e><x>1</x></m:e><m:e><x>2</x></m:e></m:mr></m:m>', '1, 2'),
+        ('<i "Symbol" w:char="F061"/><i "Symbol" w:char="00B3"/>', 'α≥'),
+        ('<f "Symbol"/></f>a</t><f "Wingdings"/></f>\uf0fc</t>', 'α✓'),
+        ('<f "Arial"/></f>a</t><i "Arial" w:char="00B0"/>', 'a°'),
+        ('<w:ruby><w:rt><t>kan</t></w:rt><w:rubyBase><t>漢</t></w:rubyBase>'
+         '</w:ruby><t>字</t>', '漢字'),
+        ('<form><w:checkBox><w:checked/></w:checkBox></form><t>A</t>', '☒A'),
+        ('<form><w:checkBox><w:default w:val="0"/></w:checkBox></form>', '☐'),
+        ('<form><w:ddList><w:result w:val="1"/><w:listEntry w:val="a"/>'
+         '<w:listEntry w:val="b"/></w:ddList></form>', 'b'),
     ],
-)
+)  # fmt: skip
 def test_numbers_symbols_and_fields_keep_their_value(xml, text):
   assert read(paragraph(xml)).text == text
 
@@ -124,36 +90,31 @@ MAIL = (
     ],
 )
 def test_embedded_files_are_read_or_named(chunk, text, lost):
-  data = test_docx.body(
-      paragraph(run('One.')) + '<w:altChunk w:id="chunk"/>',
-      chunk='',
-  )
-  found = docx.read(
-      test_docx.change(data, 'word/chunk.xml', chunk.encode()), 'a.docx'
-  )
-  assert found.text == f'One.\n\n{text}'.strip()
-  note = "a.docx: 1 left out as embedded files, such as 'word/chunk.xml'"
+  data = test_docx.body(f'<w:altChunk w:id="x"/>{paragraph("")}', x='')
+  data = test_docx.change(data, 'word/x.xml', chunk.encode())
+  found = docx.read(data, 'a')
+  assert found.text == text
+  note = "a: 1 left out as embedded files, such as 'word/x.xml'"
   assert found.notes == (note,) * lost
 
 
 def test_no_word_is_lost_in_silence():
   """Words out, and texts that the notes count, are the words of the source."""
-  rng, words = random.Random(0), []
+  rng, words, xml = random.Random(0), [], ''
   lost = collections.Counter(headers=1, footers=1, comments=1)
   forms = {
       'deleted text': '<w:del><w:r><w:delText>{}</w:delText></w:r></w:del>',
-      'readings of ruby': f'<w:r><w:ruby><w:rt>{run("{}")}</w:rt></w:ruby></w:r>',
-      'symbols': symbol('Unknown', 'F0E0'),
-      '': run('{}'),
+      'readings of ruby': '<w:ruby><w:rt><t>{}</t></w:rt></w:ruby>',
+      'symbols': '<i "Unknown" w:char="F0E0"/>',
+      '': '<t>{}</t>',
   }
-  xml = ''
   for i in range(300):
     text, kind = f'w{i} v{rng.random()}', rng.choice(list(forms))
     words += [] if kind else text.split()
     lost.update([kind] if kind else [])
     xml += paragraph(forms[kind].format(text))
-  parts = dict.fromkeys(('header', 'footer', 'comments'), paragraph(run('h')))
-  found = read(xml, **parts)
+  part = paragraph(test_docx.run('h'))
+  found = read(xml, header=part, footer=part, comments=part)
   assert found.text.split() == words
   counts = [note.split(': ')[1].split(' left out as ') for note in found.notes]
   assert {kind.split(',')[0]: int(count) for count, kind in counts} == lost
