@@ -57,9 +57,11 @@ def in_unicode(text, font):
   Letters of symbol fonts stand at their codes or, in the private use area, at
   0xF000 and their codes. Elsewhere a text stays as it is.
   """
+  if not font and text.isascii():
+    return text, ()
   codes = _CODES.get(font.casefold().removesuffix('mt'))
   if codes is None and not _PRIVATE.search(text):
-    return text, []
+    return text, ()
   found, unknown = [], []
   for character in text:
     code = ord(character)

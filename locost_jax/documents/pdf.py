@@ -389,14 +389,16 @@ def _hyphen(hyphen, first, rest, known):
   """Returns what replaces the end of a line in a word; None: no hyphen."""
   if hyphen == '\u00ad':
     return None
-  if first[-1].isdigit() or not rest[0].islower():
+  if first[-1].isdigit() or rest[0].isdigit():
     return ''
-  ends = first.rpartition('-')[2], rest.partition('-')[0]
-  if known['-'.join(ends)] > known[''.join(ends)]:
-    return ''
-  if rest in ('and', 'or', 'und', 'oder') and not known[''.join(ends)]:
+  ends = first.rpartition('-')[2], rest.partition('-')[0].lower()
+  compound, whole = known['-'.join(ends)], known[''.join(ends)]
+  is_word = rest[0].islower() or rest[1:2].isupper()  # such as 'OP-TIONAL'
+  if whole and is_word:
+    return '' if compound > whole else None
+  if rest in ('and', 'or', 'und', 'oder'):
     return ' '
-  is_compound = '-' in first + rest and not known[''.join(ends)]
+  is_compound = compound or '-' in first + rest or not rest[0].islower()
   return '' if is_compound else None
 
 

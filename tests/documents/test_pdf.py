@@ -82,6 +82,7 @@ def test_hyphenated_words_and_compounds():
         (['COVID-19 in state-of-', 'the-art labs'], 'state-of-the-art labs'),
         (['the wind-', 'driven mill, wind-driven'], 'the wind-driven mill'),
         (['from 10-', '20 in the COVID-', '19 years'], '10-20 in the COVID-19'),
+        (['OPTIONAL or OP-', 'TIONAL'], 'OPTIONAL or OPTIONAL'),
         (['the Anglo-', 'Saxon text'], 'the Anglo-Saxon text'),
         (['of first-', 'and second-class mail'], 'first- and second-class'),
     ],
