@@ -132,8 +132,8 @@ def _blocks(file, lost):
 def _read_chunk(data, name):
   """Returns the blocks of an embedded file; None: of an unknown format."""
   texts = {}
-  if re.match(rb'\s*(?:MIME-Version|From|Content-Type|Date):', data, re.I):
-    for part in email.message_from_bytes(data).walk():
+  if re.search(rb'^(?:MIME-Version|Content-Type):', data[:2000], re.I | re.M):
+    for part in email.message_from_bytes(data.lstrip()).walk():
       if part.get_content_maintype() == 'text':
         charset = part.get_content_charset('utf-8').encode('ascii', 'replace')
         kind, text = part.get_content_subtype(), part.get_payload(decode=True)
@@ -151,7 +151,9 @@ def _text_blocks(data, name):
   """Returns the blocks of a page or a plain text; raises an InputError."""
   if data.startswith((b'{\\rtf', b'PK')) or b'/officeDocument/' in data[:5000]:
     raise InputError(f'{name}: RTF or a file of Word')
-  if re.match(rb'[\xef\xbb\xbf\xff\xfe\s\0]*<\0?[a-zA-Z!?]', data):
+  if re.match(rb'[\xef\xbb\xbf\xff\xfe\s\0]*<\0?[a-zA-Z!?]', data) or (
+      name.lower().endswith(('.htm', '.html', '.xhtml'))
+  ):
     text, headings = markup.html_headings(data, name)
   else:
     try:

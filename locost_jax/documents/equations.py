@@ -17,6 +17,7 @@ _SIMPLE = re.compile(r'[+−–-]?[\w.,]+[+−–-]?|.?|\([^()]*\)', re.DOTALL)
 # \0 and \1, part a formula from words, and raised digits from other digits.
 _OPEN, _SHUT = {'^': '\2', '_': '\4'}, {'^': '\3', '_': '\5'}
 _RAISED = re.compile('([\2\4])([^\2-\5]*)[\3\5]')
+_FRACTION = re.compile('\2(\\d+)\3 ?([/⁄]) ?\4(\\d+)\5')
 _ORDINAL = re.compile('st|nd|rd|th|[eor]|er|re|me|T?M|SM|lle', re.IGNORECASE)
 
 _GREEK = (
@@ -121,6 +122,7 @@ class Pieces:
   def text(self):
     """Returns the text, with marks for raised digits."""
     text = ''.join(self._pieces).replace('\3\2', '').replace('\5\4', '')
+    text = _FRACTION.sub('\0\\1\\2\\3\0', text)
     text = _RAISED.sub(_marked, text)
     text = re.sub('(?<=[\\w)])\0+(?=\\w)|(?<=\\d)\1+(?=\\d)', ' ', text)
     return re.sub('[\0-\5]', '', text)

@@ -172,7 +172,10 @@ def _page_lines(page):
         while size_of(start + small) >= large:
           small += 1
         rise = place(start + small)[1] - place(start + digits.start())[1]
-        line = f'{line[:small]}{"^" if rise > 0 else "_"}{line[small:]}'
+        mark = '^' if rise > 0 else '_'
+        if line[digits.end() :][:1] in ('/', '⁄'):  # a fraction
+          mark = ' '
+        line = line[:small] + mark + line[small:]
     words = line.replace('\ufffe', '-').replace('\x02', '-').split()
     lines.append(_Line(' '.join(words), share, size / height, is_split))
   return lines

@@ -43,6 +43,7 @@ def read(xml, **files):
         ('<t>in 1990</t><s>5,6</s><t>.</t>', 'in 1990^5,6.'),
         ('<t>2</t><s>n</s><t>, the 1</t><s>st</s>', '2^n, the 1st'),
         ('<t>H</t><b>2</b><t>O, 10</t><b>2</b>', 'H2O, 10_2'),
+        ('<t>2</t><s>1</s><t>/</t><b>3</b><t> cup</t>', '2 1/3 cup'),
         ('<t>log</t><b>2</b><t>8</t>', 'log2 8'),
         ('<t>a </t><s>1</s><t> See</t>', 'a 1 See'),
         ('<t>2</t><m:f><m:num><x>1</x></m:num><m:den><x>3</x></m:den></m:f>',
