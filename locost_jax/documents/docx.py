@@ -2,16 +2,22 @@
 
 Headings are places. A list item is a line that begins with '- '. A table row is
 a line with ' | ' between its cells. A note follows the paragraph that refers to
-it. Deleted text, comments, headers and footers are left out.
+it. Raised digits and formulas keep their value: '10^6', '1/12 x^2'. Embedded
+HTML, MHT and text files are read where they stand. Notes count what is
+left out: deleted text, comments, headers, footers, readings of ruby.
 
 Uses only the standard library; XML entities are not expanded.
 """
 
+import email
 import posixpath
+import re
 from typing import NamedTuple
 from xml.etree import ElementTree
 
 from locost_jax.documents import archive
+from locost_jax.documents import equations
+from locost_jax.documents import markup
 from locost_jax.documents import places
 from locost_jax.errors import InputError
 
@@ -23,9 +29,18 @@ _MATH = (
     'http://schemas.openxmlformats.org/officeDocument/2006/math',
     'http://purl.oclc.org/ooxml/officeDocument/math',
 )
-# Deleted or moved text; a Fallback repeats content for older programs.
-_SKIPPED = frozenset('del moveFrom Fallback pPrChange'.split())
-_CHARACTERS = {'tab': ' ', 'br': '\n', 'cr': '\n', 'noBreakHyphen': '-'}
+# Elements whose content is left out, and what a note calls their text. Without
+# a name, the text is elsewhere too: a Fallback repeats it for older programs.
+_SKIPPED = {
+    'del': 'deleted text',
+    'rt': 'readings of ruby',
+    **dict.fromkeys('moveFrom Fallback pPrChange rPrChange'.split()),
+}
+# Files that are left out: the type of their relation, and their name in notes.
+_UNREAD = {'header': 'headers', 'footer': 'footers', 'comments': 'comments'}
+_UNREAD |= {'chart': 'charts', 'diagramData': 'diagrams'}
+_CHARACTERS = dict(tab=' ', ptab=' ', br='\n', cr='\n', noBreakHyphen='-')
+_OFF = ('0', 'false', 'off')  # of a check box
 _DEPTH = 64  # of nested tables; each level copies its text
 
 
@@ -34,6 +49,24 @@ class _Block(NamedTuple):
 
   text: str
   kind: str = ''  # 'heading', 'item' or ''
+
+
+class _Lost(dict):
+  """Counts what is left out: {kind: (count, first example)}."""
+
+  def add(self, kind, text):
+    """Counts a text, unless it is empty."""
+    text = ' '.join(text.split())
+    if text:
+      count, first = self.get(kind, (0, text))
+      self[kind] = count + 1, first
+
+  def notes(self, where):
+    """Returns a line for each kind."""
+    return tuple(
+        f'{where}: {count:,} left out as {kind}, such as {first[:60]!r}'
+        for kind, (count, first) in self.items()
+    )
 
 
 def read(data, where, max_bytes=None):
@@ -52,28 +85,91 @@ def read(data, where, max_bytes=None):
         f'{where}: is encrypted or in an older Word format; expected a .docx '
         'without a password'
     )
+  lost = _Lost()
   with archive.open_archive(data, where, 'Word document', max_bytes) as file:
-    return _join(_blocks(file))
+    found = _join(_blocks(file, lost))
+  return found._replace(notes=lost.notes(where))
 
 
-def _blocks(file):
+def _blocks(file, lost):
   """Returns the list of _Block of the body."""
-  main = _related(file, '').get('officeDocument', 'word/document.xml')
+  main = 'word/document.xml'
+  for kind, name in _related(file, '').values():
+    main = name if kind == 'officeDocument' else main
   related, styles, notes = _related(file, main), _Styles(), {}
-  if related.get('styles') in file:
-    _parse(file, related['styles'], styles)
-  for kind in ('footnote', 'endnote'):
-    if related.get(f'{kind}s') in file:
-      found = _Body(styles.kinds(), {})
-      _parse(file, related[f'{kind}s'], found)
-      notes |= {(kind, i): text for i, text in found.notes.items()}
-  body = _Body(styles.kinds(), notes)
+  files = [found for found in related.values() if found[1] in file]
+  for kind, name in files:
+    if kind == 'styles':
+      _parse(file, name, styles)
+  styles = styles.inherited()
+  for kind, name in files:
+    if kind in ('footnotes', 'endnotes'):
+      found = _Body(styles, {}, lost, None)
+      _parse(file, name, found)
+      notes |= {(kind[:-1], i): text for i, text in found.notes.items()}
+
+  def read_chunk(number):
+    name = related.get(number, ('', ''))[1]
+    found = _read_chunk(file.read(name), name) if name in file else None
+    if found is None:
+      lost.add('embedded files', name or number)
+    return found or []
+
+  body = _Body(styles, notes, lost, read_chunk)
   _parse(file, main, body)
+  for key in [key for key in notes if key not in body.cited]:
+    lost.add('notes without a reference', notes[key])
+  for kind, name in files:
+    if kind in _UNREAD:
+      found = _Body(styles, {}, _Lost(), None)
+      _parse(file, name, found)
+      is_drawing = kind in ('chart', 'diagramData')  # without paragraphs
+      for text in [name] if is_drawing else [b.text for b in found.blocks]:
+        lost.add(_UNREAD[kind], text)
   return body.blocks
 
 
+def _read_chunk(data, name):
+  """Returns the blocks of an embedded file; None: of an unknown format."""
+  texts = {}
+  if re.search(rb'^(?:MIME-Version|Content-Type):', data[:2000], re.I | re.M):
+    for part in email.message_from_bytes(data.lstrip()).walk():
+      if part.get_content_maintype() == 'text':
+        charset = part.get_content_charset('utf-8').encode('ascii', 'replace')
+        kind, text = part.get_content_subtype(), part.get_payload(decode=True)
+        if kind == 'html':
+          text = b'<meta charset="%s">%s' % (charset, text)
+        texts.setdefault(kind, []).append(text)
+  try:
+    texts = texts.get('html') or texts.get('plain') or [data]
+    return [block for text in texts for block in _text_blocks(text, name)]
+  except InputError:  # binary, or in an encoding that browsers do not know
+    return None
+
+
+def _text_blocks(data, name):
+  """Returns the blocks of a page or a plain text; raises an InputError."""
+  if data.startswith((b'{\\rtf', b'PK')) or b'/officeDocument/' in data[:5000]:
+    raise InputError(f'{name}: RTF or a file of Word')
+  if re.match(rb'[\xef\xbb\xbf\xff\xfe\s\0]*<\0?[a-zA-Z!?]', data) or (
+      name.lower().endswith(('.htm', '.html', '.xhtml'))
+  ):
+    text, headings = markup.html_headings(data, name)
+  else:
+    try:
+      text, headings = markup.decode(data, name), ()
+    except markup.NotDecoded:
+      text, headings = markup.decode(data, name, 'cp1252'), ()
+  starts, blocks, at = dict(headings), [], 0
+  for part in text.split('\n\n'):
+    if part.strip():
+      blocks.append(_Block(part.strip(), 'heading' if at in starts else ''))
+    at += len(part) + 2
+  return blocks
+
+
 def _related(file, name):
-  """Returns {kind: name} of the files that a file's .rels file lists."""
+  """Returns {id: (kind, name)} of the files that a file's .rels file lists."""
   folder, base = posixpath.split(name)
   relations = posixpath.join(folder, '_rels', f'{base}.rels')
   if relations not in file:
@@ -81,8 +177,8 @@ def _related(file, name):
   found = _Relations()
   _parse(file, relations, found)
   return {
-      kind: posixpath.normpath(posixpath.join('/', folder, target))[1:]
-      for kind, target in found.targets.items()
+      key: (kind, posixpath.normpath(posixpath.join('/', folder, target))[1:])
+      for key, (kind, target) in found.targets.items()
   }
 
 
@@ -101,20 +197,20 @@ class _Target:
 
 
 class _Relations(_Target):
-  """Collects the targets of a .rels file by their kinds."""
+  """Collects the targets of a .rels file."""
 
   def __init__(self):
-    self.targets = {}  # the last part of the type -> path
+    self.targets = {}  # id -> (the last part of the type, path)
 
   def start(self, name, attributes):
     if name.endswith('}Relationship') and 'Target' in attributes:
       kind = attributes.get('Type', '').rpartition('/')[2]
       if attributes.get('TargetMode') != 'External':
-        self.targets.setdefault(kind, attributes['Target'])
+        self.targets[attributes.get('Id')] = kind, attributes['Target']
 
 
 class _Styles(_Target):
-  """Collects the paragraph styles that are headings or list items."""
+  """Collects the styles of headings, list items, raised and lowered text."""
 
   def __init__(self):
     self._kinds, self._based, self._id = {}, {}, None
@@ -127,11 +223,11 @@ class _Styles(_Target):
       self._based[self._id] = value
     elif tag == 'name' and value.lower().startswith(('heading ', 'title')):
       self._kinds[self._id] = 'heading'
-    elif tag in ('outlineLvl', 'numId'):
+    elif tag in ('outlineLvl', 'numId', 'vertAlign'):
       self._kinds.setdefault(self._id, _kind(tag, value))
 
-  def kinds(self):
-    """Returns {style: 'heading', 'item' or ''}, as inherited."""
+  def inherited(self):
+    """Returns {style: 'heading', 'item', '^', '_' or ''}, as inherited."""
     for style in self._based:
       above = set()  # styles without their own kind; stops at a cycle
       while style and style not in self._kinds and style not in above:
@@ -141,36 +237,32 @@ class _Styles(_Target):
     return self._kinds
 
 
-class _Paragraph:
-  """A paragraph during parsing."""
-
-  def __init__(self):
-    self.pieces, self.kind = [], ''
-
-
 class _Body(_Target):
   """Collects the blocks of a body, or of each note.
 
   Attributes:
     blocks: list of _Block.
     notes: {id: text}, for a file of notes.
+    cited: {(kind, id): number} of the notes that the text refers to.
   """
 
-  def __init__(self, kinds, notes):
-    self.blocks, self.notes = [], {}
-    self._kinds, self._known = kinds, notes
+  def __init__(self, styles, notes, lost, read_chunk):
+    self.blocks, self.notes, self.cited = [], {}, {}
+    self._styles, self._known, self._lost = styles, notes, lost
+    self._read_chunk = read_chunk  # of its id; returns blocks
     self._paragraphs = []  # a stack, because text boxes nest paragraphs
     self._tables = []  # a stack of (blocks around the table, rows)
     self._pending = []  # notes to add after the next block
-    self._cited, self._note = {}, None
-    self._skipped, self._is_text = 0, False
+    self._skipped, self._unread = [], []  # open elements, and their text
+    self._note, self._tag, self._font, self._form = None, '', '', None
+    self._field = []  # the instruction of a field
 
   def start(self, name, attributes):
-    tag = _tag(name)
+    tag = self._tag = _tag(name)
     if self._skipped or tag in _SKIPPED:
-      self._skipped += 1
+      self._skipped.append(tag)
     elif tag == 'p':
-      self._paragraphs.append(_Paragraph())
+      self._paragraphs.append(equations.Pieces())
     elif tag == 'tbl':
       if len(self._tables) == _DEPTH:
         raise ValueError(f'more than {_DEPTH} nested tables')
@@ -181,46 +273,92 @@ class _Body(_Target):
       self.blocks = []
     elif tag in ('footnote', 'endnote'):
       self._note, self.blocks = _value(attributes, 'id'), []
+    elif tag in ('altChunk', 'subDoc') and self._read_chunk:
+      self.blocks += self._read_chunk(_value(attributes, 'id'))
+    elif self._paragraphs and self._form is not None:
+      self._form.setdefault(tag, []).append(_value(attributes, 'val'))
     elif self._paragraphs:
       self._add(tag, attributes)
 
   def _add(self, tag, attributes):
     """Reads an element of a paragraph."""
-    paragraph = self._paragraphs[-1]
-    self._is_text = tag == 't'
+    pieces, value = self._paragraphs[-1], _value(attributes, 'val')
     if tag in _CHARACTERS:
-      paragraph.pieces.append(_CHARACTERS[tag])
+      pieces.append(_CHARACTERS[tag])
+    elif tag.startswith('m:'):
+      pieces.open(tag[2:], value)
+    elif tag == 'r':
+      pieces.raised = self._font = ''
+    elif tag in ('vertAlign', 'position'):
+      pieces.raised = _kind(tag, value)
+    elif tag == 'rStyle' and self._styles.get(value) in ('^', '_'):
+      pieces.raised = self._styles[value]
+    elif tag == 'rFonts':
+      self._font = _value(attributes, 'ascii')
     elif tag == 'pStyle':
-      style = _value(attributes, 'val')
-      paragraph.kind = paragraph.kind or self._kinds.get(style, '')
-    elif tag in ('outlineLvl', 'numId') and paragraph.kind != 'heading':
-      paragraph.kind = _kind(tag, _value(attributes, 'val'))
+      pieces.kind = pieces.kind or self._styles.get(value, '')
+    elif tag in ('outlineLvl', 'numId') and pieces.kind != 'heading':
+      pieces.kind = _kind(tag, value)
     elif tag in ('footnoteReference', 'endnoteReference'):
       self._cite(tag.removesuffix('Reference'), _value(attributes, 'id'))
+    elif tag == 'sym':
+      code = _value(attributes, 'char')
+      known = re.fullmatch('[0-9a-fA-F]{1,4}', code)
+      symbol = chr(int(code, 16)) if known else '\uf000'
+      self._add_text(symbol, _value(attributes, 'font'))
+    elif tag in ('fldSimple', 'fldChar'):
+      field = _value(attributes, 'instr') or ''.join(self._field)
+      if field.split()[:1] in (['EQ'], ['SYMBOL']):  # they have no result
+        self._lost.add('fields', field)
+      self._field = []
+    elif tag == 'ffData':
+      self._form = {}
+    elif tag in ('OLEObject', 'control'):
+      name = _value(attributes, 'ProgID') or _value(attributes, 'name')
+      self._lost.add('embedded objects', name or tag)
+
+  def _add_text(self, text, font):
+    """Adds a text in a font; counts the symbols that are unknown."""
+    text, unknown = equations.in_unicode(text, font)
+    for code in unknown:
+      self._lost.add('symbols', f'{code:X} of {font or "an unknown font"}')
+    self._paragraphs[-1].add_text(text)
 
   def _cite(self, kind, number):
     """Adds a reference to a note, such as '[1]'."""
     if (kind, number) in self._known:
       key = kind, number
-      if key not in self._cited:
-        self._cited[key] = len(self._cited) + 1
-        self._pending.append(f'[{self._cited[key]}] {self._known[key]}')
-      self._paragraphs[-1].pieces.append(f'[{self._cited[key]}]')
+      if key not in self.cited:
+        self.cited[key] = len(self.cited) + 1
+        self._pending.append(f'[{self.cited[key]}] {self._known[key]}')
+      self._paragraphs[-1].append(f'[{self.cited[key]}]')
 
   def data(self, data):
-    if self._is_text and not self._skipped:
-      self._paragraphs[-1].pieces.append(data.replace('\n', ' '))
+    if self._skipped and self._tag in ('t', 'm:t', 'delText'):
+      self._unread.append(data)
+    elif self._tag in ('t', 'm:t') and self._paragraphs:
+      self._add_text(data.replace('\n', ' '), self._font)
+    elif self._tag == 'instrText' and not self._skipped:
+      self._field.append(data)
 
   def end(self, name):
-    tag = _tag(name)
-    self._is_text = False
+    tag, self._tag = _tag(name), ''
     if self._skipped:
-      self._skipped -= 1
+      self._skipped.pop()
+      if not self._skipped:
+        if _SKIPPED[tag]:
+          self._lost.add(_SKIPPED[tag], ''.join(self._unread))
+        self._unread = []
     elif tag == 'p' and self._paragraphs:
       paragraph = self._paragraphs.pop()
-      lines = ''.join(paragraph.pieces).split('\n')
+      lines = paragraph.text().split('\n')
       lines = filter(None, (' '.join(line.split()) for line in lines))
       self._close(_Block('\n'.join(lines), paragraph.kind))
+    elif tag == 'ffData' and self._form is not None and self._paragraphs:
+      self._paragraphs[-1].append(_typed(self._form))
+      self._form = None
+    elif tag.startswith('m:') and self._paragraphs:
+      self._paragraphs[-1].close(tag[2:])
     elif tag == 'tc' and self._tables and self._tables[-1][1]:
       cell = ' '.join(' '.join(block.text.split()) for block in self.blocks)
       self._tables[-1][1][-1].append(cell)
@@ -242,24 +380,41 @@ class _Body(_Target):
 
 
 def _tag(name):
-  """Returns the tag of a Word element or of math text ('t'), else ''."""
+  """Returns the tag of an element of Word, 'm:' and that of a formula, or ''."""
   space, _, tag = name[1:].rpartition('}')
-  if space in _ELEMENTS or tag == 'Fallback':
+  if space in _ELEMENTS or tag in ('Fallback', 'OLEObject'):
     return tag
-  return 't' if tag == 't' and space in _MATH else ''
+  return f'm:{tag}' if space in _MATH else ''
 
 
 def _value(attributes, name):
   """Returns an attribute by its local name, in any namespace, or ''."""
-  local = {key.rpartition('}')[2]: attributes[key] for key in attributes}
-  return local.get(name, '')
+  for key, value in attributes.items():
+    if key.rpartition('}')[2] == name:
+      return value
+  return ''
 
 
 def _kind(tag, value):
-  """Returns the kind of a paragraph with an outline level or a list number."""
+  """Returns the kind of a paragraph, or '^' or '_' for a run, by a property."""
+  if tag == 'vertAlign':
+    return {'superscript': '^', 'subscript': '_'}.get(value, '')
+  if tag == 'position':
+    return '_' if value.startswith('-') else '^' if value.strip('+0') else ''
   if tag == 'outlineLvl':  # 9 is body text
     return '' if value == '9' else 'heading'
   return '' if value == '0' else 'item'  # 0: not in a list
+
+
+def _typed(form):
+  """Returns the mark of a check box, or the chosen entry of a list."""
+  chosen = form.get('checked') or form.get('result') or form.get('default')
+  chosen = (chosen or [''])[0]
+  if 'checkBox' in form:
+    is_off = 'checked' not in form and not chosen or chosen in _OFF
+    return '☐' if is_off else '☒'
+  entries = dict(enumerate(form.get('listEntry', ())))
+  return entries.get(int(chosen) if chosen.isdecimal() else 0, '')
 
 
 def _join(blocks):

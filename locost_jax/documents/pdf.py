@@ -3,19 +3,22 @@
 PDFium returns the lines of each page in the order in which the file draws them.
 For most files this is the reading order, even with columns. Then
 
-- lines that recur at the top or bottom of pages (running heads, page numbers)
-  are left out;
+- values of form fields, and texts typed on the page, join the lines beside;
+- lines that recur at one place at the top or bottom of pages, apart from the
+  text (running heads), and numbers that count with the pages are left out;
 - words hyphenated at the end of a line are joined;
 - lines are joined to paragraphs, also across pages.
 """
 
 import collections
+import ctypes
 import importlib.util
 import json
 import re
 import resource
 import subprocess
 import sys
+from typing import NamedTuple
 
 from locost_jax.documents import markup
 from locost_jax.documents.places import Place
@@ -27,21 +30,46 @@ from locost_jax.errors import InputError
 _COMMAND = (sys.executable, '-m', 'locost_jax.documents.pdf')
 _MEMORY = 2 << 30  # bytes of address space of the process
 _SECONDS = 600  # time limit of the process
-_EDGE = 2  # lines at the top and at the bottom of a page that may be heads
+_EDGE = 2  # rows at the top and at the bottom of a page that may be heads
+_MARGIN = 0.15  # of a page's height, where a head of words may stand
+_APART = 1.5  # times the distance of rows: the gap between a head and the text
 # A line is a head if it recurs on at least _RECURS pages, two of them at most
 # _NEAR pages apart.
 _RECURS = 3
 _NEAR = 4
 # A line shorter than this share of a page's long lines may end a paragraph.
 _SHORT = 0.8
-_ENDS = re.compile(r'[.!?:;]["\'”’)\]]*\Z')
+_ENDS = re.compile(r'[.!?:;。！？]["\'”’)\]」』]*\Z')
 _STARTS = re.compile(r'["“‘(\[]?[A-Z0-9•\-–—*§]')
-# PDFium's mark for a hyphen at the end of a line, where it drops the newline.
-_CUT = re.compile('[\ufffe\x02](?:\r?\n)?')
-_HYPHEN = re.compile(r'(\w+)[-\u00ad\u2010]\Z')
+# Scripts that write no blanks between words.
+_UNSPACED = re.compile(
+    '[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u312f\u3190-\u9fff'
+    '\uf900-\ufaff\uff00-\uff9f\U00020000-\U0003ffff]'
+)
+# A line up to a newline or PDFium's mark for a hyphen at its end.
+_LINE = re.compile('[^\n\ufffe\x02]*(?:[\ufffe\x02](?:\r?\n)?|\n|\\Z)')
+_BESIDE_NUMBER = re.compile(r'(?<=\d)[ ]+(?=\D)|(?<=\D)[ ]+(?=\d+\s*\Z)')
+_DIGITS = re.compile(r'\d\d+')
 # The dot leaders of a table of contents.
 _LEADERS = re.compile(r' ?(?:\. ?){5,}')
-_ROMAN = re.compile(r'[ivxlcdm]+', re.IGNORECASE)
+# A number alone, or of a number of pages: '- 3 -', '3 / 20'.
+_ONLY_NUMBERS = re.compile(r'[\s/|·•–—-]*#[\s/|·•–—-]*(?:\d+[\s|·•–—-]*)?')
+_PARTED = re.compile('# ?[|·•—–]|[|·•—–] ?#')
+_ROMAN = re.compile(r'[ivxlc]+', re.IGNORECASE)
+# Words of lines that count pages: 'Page 3 of 20'.
+_PAGE_WORDS = frozenset(
+    'p pp pg page pages of sur seite s von pagina página pág pag di de sida av '
+    'side strona strana стр страница из 第 页 頁 页共 頁共 共 ページ 쪽'.split()
+)
+
+
+class _Line(NamedTuple):
+  """A line; y and size are shares of the height of the page."""
+
+  text: str
+  y: float  # of its baseline, from the bottom
+  size: float  # of the font of its first character
+  is_split: bool  # a wide gap parts a number at its end from the rest
 
 
 def read(data, where, max_bytes=None):
@@ -57,23 +85,32 @@ def read(data, where, max_bytes=None):
   """
   if b'%PDF' not in data[:1024]:
     raise InputError(f'{where}: is not a PDF; expected %PDF at its beginning')
-  lines = _read_lines(data, where, max_bytes)
-  empty = sum(not page for page in lines)
-  if empty == len(lines):
+  pages, comments = _read_lines(data, where, max_bytes)
+  empty = sum(not page for page in pages)
+  if empty == len(pages):
     raise InputError(
-        f'{where}: none of its {len(lines):,} pages has text, as in a scan; '
+        f'{where}: none of its {len(pages):,} pages has text, as in a scan; '
         'expected a PDF with text (ocrmypdf can add it)'
     )
-  found = _join(_without_heads(lines))
-  note = f'{where}: {empty:,} of {len(lines):,} pages have no text'
-  return found._replace(notes=(note,)) if empty else found
+  pages, heads = _without_heads(pages)
+  notes = [f'{where}: {empty:,} of {len(pages):,} pages have no text'] * (
+      empty > 0
+  )
+  for lost, kind in (
+      (heads, 'lines left out as running heads or page numbers'),
+      (comments, 'comments left out'),
+  ):
+    if lost:
+      notes.append(f'{where}: {len(lost):,} {kind}, such as {lost[0][:60]!r}')
+  return _join(pages)._replace(notes=tuple(notes))
 
 
 def _load_lines(data, max_size):
   """Reads a PDF in the process that does only this.
 
   Returns:
-    {'pages': [[line, ...], ...]}; {'error': 'encrypted' or a reason}; or
+    {'pages': [[_Line, ...], ...], 'comments': [str, ...]};
+    {'error': 'encrypted' or a reason}; or
     {'too_large': characters read so far} above max_size (0: no limit).
   """
   import pypdfium2
@@ -83,21 +120,119 @@ def _load_lines(data, max_size):
   except pypdfium2.PdfiumError as error:
     is_password = 'password' in str(error).lower()
     return {'error': 'encrypted' if is_password else 'PDFium cannot load it'}
-  pages, size = [], 0
+  if document.get_formtype():
+    document.init_forms()
+  pages, comments, size = [], [], 0
   for page in document:
-    text = page.get_textpage().get_text_bounded()
-    text = _CUT.sub('-\n', text)
-    size += len(text)
+    lines = _page_lines(page)
+    found = _add_typed(document, page, lines)
+    comments += found
+    size += sum(len(text) + 1 for text in [*found, *(l.text for l in lines)])
     if max_size and size > max_size:
       return {'too_large': size}
-    lines = (' '.join(line.split()) for line in text.splitlines())
-    pages.append([line for line in lines if line])
+    pages.append(lines)
     page.close()
-  return {'pages': pages}
+  return {'pages': pages, 'comments': comments}
+
+
+def _page_lines(page):
+  """Returns the _Lines of a page."""
+  import pypdfium2.raw as pdfium
+
+  reader = page.get_textpage()
+  textpage, x, y = reader.raw, ctypes.c_double(), ctypes.c_double()
+  _, bottom, _, top = page.get_cropbox()
+  height = top - bottom or 1
+
+  def place(at):
+    pdfium.FPDFText_GetCharOrigin(textpage, at, x, y)
+    return x.value, y.value
+
+  def size_of(at):  # of the font
+    return pdfium.FPDFText_GetFontSize(textpage, at)
+
+  lines = []
+  text = reader.get_text_range() if reader.count_chars() else ''
+  for found in _LINE.finditer(text):
+    line, start = found[0], found.start()
+    if not line.strip():
+      continue
+    at = start + len(line) - len(line.lstrip())
+    size, base = size_of(at), place(at)[1]
+    share = min(max((base - bottom) / height, -9), 9)
+    is_split = min(share, 1 - share) < _MARGIN and any(
+        place(start + gap.end())[0] - place(start + gap.start() - 1)[0]
+        > 3 * size
+        for gap in _BESIDE_NUMBER.finditer(line)
+    )
+    for digits in reversed([*_DIGITS.finditer(line)]):
+      large = 0.9 * size_of(start + digits.start())
+      if size_of(start + digits.end() - 1) < large:  # raised or lowered
+        small = digits.start()
+        while size_of(start + small) >= large:
+          small += 1
+        rise = place(start + small)[1] - place(start + digits.start())[1]
+        mark = '^' if rise > 0 else '_'
+        if line[digits.end() :][:1] in ('/', '⁄'):  # a fraction
+          mark = ' '
+        line = line[:small] + mark + line[small:]
+    words = line.replace('\ufffe', '-').replace('\x02', '-').split()
+    lines.append(_Line(' '.join(words), share, size / height, is_split))
+  return lines
+
+
+def _add_typed(document, page, lines):
+  """Adds what was typed on a page to its lines; returns its comments.
+
+  A text joins the row that it stands in, or is a line of its own.
+  """
+  import pypdfium2.raw as pdfium
+
+  form, box, comments = document.formenv, pdfium.FS_RECTF(), []
+  _, bottom, _, top = page.get_cropbox()
+  for i in range(pdfium.FPDFPage_GetAnnotCount(page)):
+    note = pdfium.FPDFPage_GetAnnot(page, i)
+    kind, text = pdfium.FPDFAnnot_GetSubtype(note), ''
+    if kind == pdfium.FPDF_ANNOT_WIDGET and form:
+      text = _string(pdfium.FPDFAnnot_GetFormFieldValue, form, note)
+      if pdfium.FPDFAnnot_GetFormFieldType(form, note) in (
+          pdfium.FPDF_FORMFIELD_CHECKBOX,
+          pdfium.FPDF_FORMFIELD_RADIOBUTTON,
+      ):
+        text = '[x]' if pdfium.FPDFAnnot_IsChecked(form, note) else ''
+    elif kind not in (pdfium.FPDF_ANNOT_LINK, pdfium.FPDF_ANNOT_POPUP):
+      text = _string(pdfium.FPDFAnnot_GetStringValue, note, b'Contents')
+    pdfium.FPDFAnnot_GetRect(note, box)
+    pdfium.FPDFPage_CloseAnnot(note)
+    text = ' '.join(text.split())
+    if kind not in (pdfium.FPDF_ANNOT_WIDGET, pdfium.FPDF_ANNOT_FREETEXT):
+      comments += [text] if text else []
+    elif text:
+      low, high = (
+          (y - bottom) / (top - bottom or 1) for y in (box.bottom, box.top)
+      )
+      at = [n for n, line in enumerate(lines) if low <= line.y <= high][-1:]
+      if at:
+        old = lines[at[0]]
+        lines[at[0]] = old._replace(text=f'{old.text} {text}')
+      else:
+        below = [n for n, line in enumerate(lines) if line.y < low]
+        lines.insert((below or [len(lines)])[0], _Line(text, low, 0, False))
+  return comments
+
+
+def _string(get, *arguments):
+  """Returns the string that a function of PDFium writes to a buffer."""
+  import pypdfium2.raw as pdfium
+
+  size = get(*arguments, None, 0)
+  buffer = ctypes.create_string_buffer(size)
+  get(*arguments, ctypes.cast(buffer, ctypes.POINTER(pdfium.FPDF_WCHAR)), size)
+  return buffer.raw.decode('utf-16-le', 'replace').rstrip('\0')
 
 
 def _read_lines(data, where, max_bytes):
-  """Returns the lines of each page: a list of lists of str."""
+  """Returns the _Lines of each page, and the comments."""
   if importlib.util.find_spec('pypdfium2') is None:
     raise InputError(
         f'{where}: is a PDF, which needs pypdfium2: '
@@ -131,66 +266,101 @@ def _read_lines(data, where, max_bytes):
   markup.check_size(where, found.get('too_large', 0), max_bytes)
   if not found['pages']:
     raise InputError(f'{where}: a PDF without pages')
-  return [
-      [_LEADERS.sub(' … ', line) for line in page] for page in found['pages']
+  pages = [
+      [_Line(_LEADERS.sub(' … ', text), *rest) for text, *rest in page]
+      for page in found['pages']
   ]
+  return pages, found['comments']
 
 
 def _without_heads(pages):
-  """Returns the pages without lines that recur at their edges."""
-  seen = collections.defaultdict(list)  # (edge, line) -> pages
+  """Returns the pages without running heads and page numbers, and these."""
+  seen = collections.defaultdict(dict)  # key -> {page: indices of lines}
   for number, lines in enumerate(pages):
-    for edge, line in _edges(lines):
-      seen[edge, _shape(line)].append(number)
-  heads = {
-      key
-      for key, found in seen.items()
-      if len(found) >= _RECURS
-      and min(b - a for a, b in zip(found, found[1:])) <= _NEAR
-  }
-  kept = []
-  for lines in pages:
-    drop = {
-        edge % len(lines)
-        for edge, line in _edges(lines)
-        if (edge, _shape(line)) in heads
-    }
-    kept.append([line for i, line in enumerate(lines) if i not in drop])
-  return kept
+    for key, i in _edges(lines, number):
+      seen[key].setdefault(number, set()).add(i)
+  heads = collections.defaultdict(set)  # page -> indices of lines
+  for key, found in seen.items():
+    steps = [b - a for a, b in zip(found, list(found)[1:])]
+    is_near = len(found) >= _RECURS and min(steps) <= _NEAR
+    # A title and a number that count on each page, such as 'Section 3', may be
+    # the text's; on every second page they are a head.
+    if is_near and (key[-1] or min(steps) > 1):
+      for number, indices in found.items():
+        heads[number] |= indices
+  kept = [
+      [line for i, line in enumerate(lines) if i not in heads[number]]
+      for number, lines in enumerate(pages)
+  ]
+  lost = [pages[n][i].text for n in sorted(heads) for i in sorted(heads[n])]
+  return kept, lost
 
 
-def _edges(lines):
-  """Returns [(index, line)] of a page's first and last lines: 0, 1, -2, -1."""
-  count = min(_EDGE, len(lines) // 2)
-  return [(i, lines[i]) for i in [*range(count), *range(-count, 0)]]
+def _edges(lines, page):
+  """Yields ((text, offset, place, is_sure), index) of lines that may be heads.
+
+  They are heads if this recurs: the text, with '#' for one number; that number
+  less the page's, or None; and the place, in 1/400 of the height.
+  """
+  rows = sorted({round(line.y, 3) for line in lines})
+  count = min(_EDGE, len(rows) // 2)
+  gaps = [b - a for a, b in zip(rows, rows[1:])]
+  size = sorted(line.size for line in lines)[len(lines) // 2] if lines else 0
+  usual = sorted(gaps)[len(gaps) // 2] if len(gaps) > 3 else 1.2 * size
+  edges = {y: (False, gaps[i:count]) for i, y in enumerate(rows[:count])}
+  for i, y in enumerate(rows[::-1][:count]):
+    edges[y] = True, gaps[::-1][i:count]
+  for i, line in enumerate(lines):
+    y = round(line.y, 3)
+    if y not in edges or line.size > 1.15 * size:  # a title of the page
+      continue
+    is_top, inwards = edges[y]
+    is_apart = max(inwards) > _APART * usual
+    is_margin = min(y, 1 - y) < _MARGIN
+    place = round(400 * line.y)
+    if is_margin and (is_apart or is_top and line.text.isupper()):
+      yield (line.text, None, place, True), i
+    for text, number in _numbers(line.text):
+      words = re.findall(r'[^\W\d_]+', text.lower())
+      if words and _PAGE_WORDS.issuperset(words):
+        yield (text, number - page, place, True), i
+      elif _ONLY_NUMBERS.fullmatch(text) and (is_apart or not is_top):
+        yield (text, number - page, place, True), i
+      elif words and is_margin and is_apart:
+        is_sure = line.is_split or bool(_PARTED.search(text))
+        yield (text, number - page, place, is_sure), i
 
 
-def _shape(line):
-  """Returns a line with '#' for numbers, and for a line of one roman number."""
-  return '#' if _ROMAN.fullmatch(line) else re.sub(r'\d+', '#', line)
+def _numbers(line):
+  """Yields (line with '#' for one number that is no year, that number)."""
+  if _ROMAN.fullmatch(line):
+    values = [dict(zip('ivxlc', (1, 5, 10, 50, 100)))[c] for c in line.lower()]
+    yield '#', sum(-a if a < b else a for a, b in zip(values, [*values[1:], 0]))
+  for found in [*re.finditer(r'(?<!\d)\d{1,4}(?!\d)', line)][:4]:
+    if not 1500 < int(found[0]) < 2100:
+      yield f'{line[:found.start()]}#{line[found.end():]}', int(found[0])
 
 
 def _join(pages):
   """Joins the lines of all pages to paragraphs; returns a Placed."""
   known = collections.Counter(
-      word for lines in pages for line in lines for word in _words(line)
+      word for lines in pages for line in lines for word in _words(line.text)
   )
-  parts, places, at, before = [], [], 0, ''
+  parts, places, at, before = [], [], 0, None
   for number, lines in enumerate(pages, start=1):
-    long = sorted(map(len, lines))[len(lines) * 4 // 5] if lines else 0
-    is_first = True
-    for line in lines:
+    sizes = sorted(len(line.text) for line in lines)
+    long = sizes[len(lines) * 4 // 5] if lines else 0
+    for i, line in enumerate(lines):
       between = _between(before, line, long, known) if before else ''
       if between is None:  # a hyphenated word
         parts[-1] = parts[-1][:-1]
         at -= 1
         between = ''
-      parts += [between, line]
+      parts += [between, line.text]
       at += len(between)
-      if is_first:
+      if not i:
         places.append(Place(at, f'page {number}'))
-        is_first = False
-      at += len(line)
+      at += len(line.text)
       before = line
   return Placed(''.join(parts), tuple(places))
 
@@ -202,24 +372,48 @@ def _between(before, line, long, known):
     long: the length of the page's long lines (80th percentile).
     known: Counter of the words of the document.
   """
-  cut = _HYPHEN.search(before)
-  if cut and line[:1].islower():
-    rest = re.match(r'\w+', line)
-    whole = cut[1] + rest[0] if rest else ''
-    hyphenated = f'{cut[1]}-{rest[0]}' if rest else ''
-    is_compound = before[-1] != '\u00ad' and (
-        known[hyphenated.lower()] > known[whole.lower()]
-    )
-    return '' if is_compound else None
-  is_short = len(before) < _SHORT * long
-  if is_short and (_ENDS.search(before) or _STARTS.match(line)):
+  text = before.text
+  if text[-1] in '-\u00ad\u2010\u2011':
+    first = re.split(r'[^\w-]', text.rsplit(None, 1)[-1][:-1])[-1]
+    rest = re.match(r'\w+(?:-\w+)*', line.text)
+    if first[-1:].isalnum() and rest:
+      return _hyphen(text[-1], first.lower(), rest[0], known)
+  is_short = len(text) < _SHORT * long
+  is_resized = abs(line.size - before.size) > 0.1 * line.size
+  if is_short and (
+      _ENDS.search(text) or _STARTS.match(line.text) or is_resized
+  ):
     return '\n\n'
-  return ' '
+  is_unspaced = _UNSPACED.match(text[-1]) and _UNSPACED.match(line.text)
+  return '' if is_unspaced else ' '
+
+
+def _hyphen(hyphen, first, rest, known):
+  """Returns what replaces the end of a line in a word; None: no hyphen."""
+  if hyphen == '\u00ad':
+    return None
+  if first[-1].isdigit() or rest[0].isdigit():
+    return ''
+  ends = first.rpartition('-')[2], rest.partition('-')[0].lower()
+  compound, whole = known['-'.join(ends)], known[''.join(ends)]
+  is_word = rest[0].islower() or rest[1:2].isupper()  # such as 'OP-TIONAL'
+  if whole and is_word:
+    return '' if compound > whole else None
+  if rest in ('and', 'or', 'und', 'oder'):
+    return ' '
+  is_compound = compound or '-' in first + rest or not rest[0].islower()
+  return '' if is_compound else None
 
 
 def _words(line):
-  """Returns the words of a line in lower case; 'state-space' is one word."""
-  return re.findall(r'\w+(?:-\w+)*', line.lower())
+  """Returns the words of a line and the pairs of compounds, in lower case."""
+  line = line.lower()
+  words = re.findall(r'\w+', line)
+  if '-' in line:
+    for compound in re.findall(r'\w+(?:-\w+)+', line):
+      parts = compound.split('-')
+      words += map('-'.join, zip(parts, parts[1:]))
+  return words
 
 
 if __name__ == '__main__':

@@ -3,14 +3,19 @@
 import zlib
 
 
-def make(pages, compress=False):
+def make(pages, compress=False, annotations=()):
   """Returns the bytes of a PDF.
 
   Args:
     pages: for each page a list of lines, or of (x, y, line) in points.
     compress: whether to compress the pages.
+    annotations: dictionaries of the annotations and fields of each page.
   """
-  objects = ['<< /Type /Catalog /Pages 2 0 R >>', None]
+  fields = ' '.join(annotations)
+  objects = [
+      f'<< /Type /Catalog /Pages 2 0 R /AcroForm << /Fields [{fields}] >> >>',
+      None,
+  ]
   objects.append('<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>')
   kids = []
   for lines in pages:
@@ -22,7 +27,8 @@ def make(pages, compress=False):
     kids.append(f'{len(objects) + 1} 0 R')
     objects.append(
         '<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources '
-        f'<< /Font << /F1 3 0 R >> >> /Contents {len(objects)} 0 R >>'
+        f'<< /Font << /F1 3 0 R >> >> /Contents {len(objects)} 0 R '
+        f'/Annots [{fields}] >>'
     )
   objects[1] = f'<< /Type /Pages /Kids [{" ".join(kids)}] /Count {len(kids)} >>'
   return assemble(objects)

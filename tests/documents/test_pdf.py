@@ -73,7 +73,29 @@ def test_hyphenated_words_and_compounds():
   text = pdf.read(made_pdf.make([lines]), 'a.pdf').text
   assert 'a summary of the state-space model' in text
   assert 'state-space models again' in text
-  assert 'not- Withstanding' in text
+  assert 'not-Withstanding' in text
+
+
+@pytest.mark.parametrize(
+    'lines, text',
+    [
+        (['COVID-19 in state-of-', 'the-art labs'], 'state-of-the-art labs'),
+        (['the wind-', 'driven mill, wind-driven'], 'the wind-driven mill'),
+        (['from 10-', '20 in the COVID-', '19 years'], '10-20 in the COVID-19'),
+        (['OPTIONAL or OP-', 'TIONAL'], 'OPTIONAL or OPTIONAL'),
+        (['the Anglo-', 'Saxon text'], 'the Anglo-Saxon text'),
+        (['of first-', 'and second-class mail'], 'first- and second-class'),
+    ],
+)
+def test_hyphens_at_the_end_of_a_line(lines, text):
+  assert text in pdf.read(made_pdf.make([lines]), 'a.pdf').text
+
+
+def test_no_blanks_between_lines_of_chinese():
+  lines = [
+      pdf._Line(text, 0.5, 0.01, False) for text in ('增', '长了', 'x', '年')
+  ]
+  assert pdf._join([lines]).text == '增长了 x 年'
 
 
 def test_paragraphs_end_with_short_lines():
@@ -85,6 +107,79 @@ def test_paragraphs_end_with_short_lines():
       f'{LONG} and it ended.',
       f'Next {LONG} {LONG} end. {LONG} more.',
   ]
+
+
+def numbered(first, *, gap=14, wide=0, bottom=False):
+  """Returns 5 pages of 8 different lines, each with a line at an edge.
+
+  Args:
+    first: that line, with {0} for the page's number.
+    gap: points between it and the text.
+    wide: points between its words and its number, drawn apart.
+    bottom: whether it is at the bottom.
+  """
+  pages = []
+  for n in range(1, 6):
+    y = 40 if bottom else 760
+    text = first.format(n)
+    head = [(72, y, text)]
+    if wide:
+      words, number = text.rsplit(' ', 1)
+      head = [(72, y, words), (72 + 6 * len(words) + wide, y, number)]
+    body = 40 + gap + 14 * 7 if bottom else 760 - gap
+    body = [(72, body - 14 * i, f'{word(n)} {LONG} {i}') for i in range(8)]
+    pages.append(body + head if bottom else head + body)
+  return pages
+
+
+@pytest.mark.parametrize(
+    'line, place, is_head',
+    [
+        ('Section {0}', {}, False),
+        ('Section {0}', dict(gap=40), False),
+        ('Penalty: {0}00 euro.', dict(bottom=True, gap=40), False),
+        ('Ask the office.', dict(bottom=True), False),
+        ('§ {0}', dict(gap=40), False),
+        ('200{0}', dict(gap=40), False),
+        ('{0} yes, 4 no', dict(bottom=True), False),
+        ('Annual Report', dict(gap=40), True),
+        ('Printed by us.', dict(gap=40, bottom=True), True),
+        ('Annual Report {0}', dict(gap=40, wide=200), True),
+        ('Annual Report | {0}', dict(gap=40), True),
+        ('Page {0} of 5', {}, True),
+        ('- {0} -', dict(bottom=True), True),
+    ],
+)
+def test_heads_by_place_and_numbers_that_count(line, place, is_head):
+  """Words out, and those of the lines left out, are those of the file."""
+  pages = numbered(line, **place)
+  found = pdf.read(made_pdf.make(pages), 'a.pdf')
+  words = lambda lines: sorted(' '.join(lines).split())
+  kept = [text for page in pages for _, y, text in page if y not in (40, 760)]
+  heads = [line.format(n) for n in range(1, 6)]
+  assert words([found.text]) == words(kept + heads * (not is_head))
+  note = 'a.pdf: 5 lines left out as running heads or page numbers, such as '
+  assert found.notes == (note + repr(heads[0]),) * is_head
+
+
+def test_what_is_typed_into_a_form_and_comments():
+  note = '<< /Type /Annot /Rect [150 {} 350 {}] /DA (/F1 9 Tf) {} >>'
+  field = '/Subtype /Widget /FT /Tx /T ({0}) /V ({0})'
+  notes = [
+      note.format(735, 750, field.format('Smith')),
+      note.format(600, 620, '/Subtype /FreeText /Contents (Typed)'),
+      note.format(600, 620, '/Subtype /Text /Contents (Really?)'),
+  ]
+  data = made_pdf.make([['Name:', 'Read this.']], annotations=notes)
+  found = pdf.read(data, 'a.pdf')
+  assert found.text.split() == 'Name: Smith Read this. Typed'.split()
+  assert found.notes == ("a.pdf: 1 comments left out, such as 'Really?'",)
+
+
+def test_raised_digits_keep_their_value():
+  raised = '10) Tj 4 Ts /F1 7 Tf (6) Tj 0 Ts /F1 11 Tf ( cells'
+  data = made_pdf.make([['10+ cells']]).replace(b'10+ cells', raised.encode())
+  assert pdf.read(data, 'a.pdf').text == '10^6 cells'
 
 
 def test_a_paragraph_goes_on_over_a_page():
