@@ -11,7 +11,7 @@ import math
 import jax
 
 
-def count(jaxpr):
+def count(jaxpr, kinds=('dot_general', 'fft')):
   """Returns the number of operations of a jaxpr, on all devices together.
 
   A loop of unknown length (`while`) counts as one iteration, a condition as its
@@ -19,16 +19,19 @@ def count(jaxpr):
 
   Args:
     jaxpr: a ClosedJaxpr, from `jax.jit(function).trace(...)`.
+    kinds: the primitives that count.
   """
-  return _count(jaxpr.jaxpr)
+  return _count(jaxpr.jaxpr, kinds)
 
 
-def _count(jaxpr):
-  return sum(map(_equation, jaxpr.eqns))
+def _count(jaxpr, kinds):
+  return sum(_equation(eqn, kinds) for eqn in jaxpr.eqns)
 
 
-def _equation(eqn):
+def _equation(eqn, kinds):
   name, params = eqn.primitive.name, eqn.params
+  if name in ('dot_general', 'fft') and name not in kinds:
+    return 0
   if name == 'dot_general':
     (contracted, _), _ = params['dimension_numbers']
     left = eqn.invars[0].aval.shape
@@ -49,8 +52,8 @@ def _equation(eqn):
     )
     return rows * (2.5 if real else 5) * n * math.log2(max(n, 2))
   if name == 'cond':
-    return max(_count(branch.jaxpr) for branch in params['branches'])
-  inner = sum(_count(part) for part in _jaxprs(params))
+    return max(_count(branch.jaxpr, kinds) for branch in params['branches'])
+  inner = sum(_count(part, kinds) for part in _jaxprs(params))
   if name == 'scan':
     return params['length'] * inner
   if name == 'shard_map':  # shapes inside are those of one device

@@ -82,16 +82,13 @@ class Watchdog:
       now = time.monotonic()
       self._silent += min(now - last, 2 * tick)
       last = now
-      if self._is_compiling():
+      if is_compiling(self._watched):
         self.heartbeat()
       if self._silent >= self._seconds:
         reporter = threading.Thread(target=self._report, daemon=True)
         reporter.start()
         reporter.join(10)  # stderr itself may hang
         os._exit(STATUS)
-
-  def _is_compiling(self):
-    return is_compiling(self._watched)
 
   def _report(self):
     since = time.strftime('%H:%M:%S', time.localtime(self._since))

@@ -28,37 +28,6 @@ def _shapes(**changes):
   ]
 
 
-@pytest.mark.parametrize(
-    'changes',
-    [
-        dict(),
-        dict(tie_embeddings=False, feed_forward='relu'),
-        dict(gating=False, bidirectional=False),
-        dict(variant='paper'),
-    ],
-)
-def test_every_parameter_has_a_row_that_fits(changes):
-  mesh = sharding.make_mesh(default.get_config().mesh)
-  shapes = _shapes(**changes)
-  placed = sharding.param_shardings(mesh, shapes)
-
-  def check(shape, where):
-    # A spec of the wrong rank would fail only later.
-    assert len(where.spec) in (0, len(shape.shape))
-
-  jax.tree.map(check, shapes, placed)
-
-
-def test_kernels_are_split_over_fsdp_and_tensor():
-  """No row of the table may replicate a large array."""
-  for path, leaf in jax.tree_util.tree_leaves_with_path(_shapes()):
-    path = jax.tree_util.keystr(path, simple=True, separator='/')
-    if path.endswith('kernel') or path == 'token_embedding/embedding':
-      spec = sharding.spec_of(path)
-      assert sorted(filter(None, spec)) == ['fsdp', 'tensor']
-      assert spec[0] is None or leaf.ndim == 2  # never over layers
-
-
 def test_an_unknown_path_raises():
   with pytest.raises(ValueError, match='encoder/layers/mixer/ssn/log_dt'):
     sharding.spec_of('encoder/layers/mixer/ssn/log_dt')

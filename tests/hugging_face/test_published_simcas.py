@@ -42,18 +42,6 @@ def test_names_with_and_without_a_prefix(rename, tmp_path):
   jax.tree.map(np.testing.assert_array_equal, found.params, want.params)
 
 
-def test_a_selector_without_its_critic_is_refused(tmp_path):
-  target = tmp_path / 'without'
-  shutil.copytree(SOURCE, target)
-  tensors = load_file(SOURCE / STORED)
-  for name in list(tensors):
-    if '.critic.' in name:
-      del tensors[name]
-  save_file(tensors, target / STORED)
-  with pytest.raises(InputError, match='lacks the tensor .*agent.critic'):
-    locost_jax.load(target)
-
-
 def test_keys_in_config_json():
   """A plain release has no keys: its tensors identify the model."""
   config = configs.model_config(SOURCE)

@@ -27,6 +27,7 @@ from tests import small_training
 from tests import tiny_run
 from tests.models import small
 
+flat = parameters.flatten
 KERNELS = r'.*(attention/(query|value)|mixer/key|feed_forward/wo)/kernel'
 
 
@@ -38,13 +39,6 @@ def make_config(rank=2, layers=2, **keys):
   config.train.lora.update(rank=rank, alpha=6.0, paths=KERNELS)
   config.optim.update(keys)
   return config
-
-
-def flat(tree):
-  return {
-      jax.tree_util.keystr(path, simple=True, separator='/'): leaf
-      for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-  }
 
 
 def base(config):

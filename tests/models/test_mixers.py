@@ -52,8 +52,16 @@ def test_memory_matches_xla(model):
 
 
 def test_every_parameter_has_a_place_on_a_mesh(model):
-  for path in parameters.flatten(parameters.abstract_params(model)):
-    sharding.spec_of(path)
+  """Of its rank; no row may replicate a large array."""
+  shapes = parameters.flatten(parameters.abstract_params(model))
+  for path, leaf in shapes.items():
+    spec = sharding.spec_of(path)
+    if path.startswith(('confidence/', 'selector/')):
+      continue
+    assert len(spec) in (0, leaf.ndim)  # another rank would fail only later
+    if path.endswith(('kernel', 'token_embedding/embedding')):
+      assert sorted(filter(None, spec)) == ['fsdp', 'tensor']
+      assert spec[0] is None or leaf.ndim == 2  # never over layers
 
 
 def test_keys_seen_are_at_most_the_length(model):

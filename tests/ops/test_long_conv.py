@@ -107,18 +107,6 @@ def test_fft_size_is_the_next_smooth_number():
     assert long_conv.fft_size(n, 'tpu') == 1 << (n - 1).bit_length()
 
 
-def test_gradient_matches_the_direct_sum():
-  u, K0, K1 = example(21)
-  with jax.enable_x64(True):
-    args = tuple(map(jnp.asarray, (u, K0, K1)))
-    loss = lambda conv: lambda *a: (conv(*a) ** 3).sum()
-    got, want = (
-        jax.jit(jax.grad(loss(conv), (0, 1, 2)))(*args)
-        for conv in (two_sided_conv, long_conv.direct_conv)
-    )
-  assert_same(got, want, rtol=1e-9, atol=1e-9)
-
-
 @products.parametrize(
     'length,group',
     itertools.product((1, 2, 13, 16), (1, 2, 3, 5, 7)),

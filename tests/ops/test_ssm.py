@@ -328,13 +328,4 @@ def test_context_range_matches_a_count(share):
     mass, r = abs(kernel[place]), got[place]
     assert mass[:r].sum() >= share * mass.sum() * (1 - 1e-12)
     assert r == 1 or mass[: r - 1].sum() < share * mass.sum()
-
-
-def test_context_range_of_one_state():
-  """|K[l]| = a^l holds 1 - a^r of its mass in r lags."""
-  a = np.array([0.5, 0.9, 0.999])
-  kernel = jnp.asarray((-a[:, None]) ** np.arange(20_000), jnp.float32)
-  np.testing.assert_array_equal(
-      ssm.context_range(kernel, 0.94), np.ceil(np.log(0.06) / np.log(a))
-  )
   assert ssm.context_range(jnp.zeros(7)) == 1
