@@ -163,3 +163,22 @@ def test_flops_of_transforms():
   assert counted(lambda x: jnp.fft.irfft(jnp.fft.rfft(x)), x) == (
       2 * 3 * 2.5 * 16 * 4
   )
+
+
+@pytest.mark.parametrize(
+    'sizes, changes',
+    [
+        ((8, 512, 128), {}),
+        ((2, 2048, 64), dict(d_state=1024)),  # a sixth of the FLOPs are kernels
+        ((4, 512, 512), dict(gating=False, feed_forward='relu', d_kv=256)),
+    ],
+)
+def test_the_formula_matches_xla(monkeypatch, sizes, changes):
+  """At the paper's width, elementwise work is small. Only compiles."""
+  B, L, T = sizes
+  model, step, params = _step(monkeypatch, **changes)
+  lowered = jax.jit(step).lower(params, _tokens(B, L), _tokens(B, T))
+  expected = lowered.cost_analysis()['flops']
+  assert flops.of_step(model, (B, L), (B, T)) == pytest.approx(
+      expected, rel=0.03
+  )
