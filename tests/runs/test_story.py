@@ -80,4 +80,4 @@ def test_it_summarises(killed):
       '--min_length=10',
       'text.txt',
   )
-  assert done.stdout == EXPECTED['summary'] + '\n'
+  assert done.stdout == EXPECTED['summary'] + ' (cut at 16 tokens)\n'
