@@ -383,7 +383,7 @@ def installing():
         ('1.0', 'cpu', ''),
     ],
 )
-def test_colab_installs_the_checkout_for_its_hardware(
+def test_colab_installs_a_wheel_for_its_hardware(
     tmp_path, monkeypatch, jax, hardware, more
 ):
   """A jax that is new enough stays; another is replaced by one of its kind."""
@@ -393,8 +393,6 @@ def test_colab_installs_the_checkout_for_its_hardware(
     commands.append(command)
     return contextlib.nullcontext(done)
 
-  (tmp_path / 'locost_jax' / 'configs').mkdir(parents=True)
-  (tmp_path / 'locost_jax' / 'configs' / 'default.py').touch()
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(sys, 'path', list(sys.path))
   monkeypatch.setitem(sys.modules, 'google.colab', types.ModuleType('colab'))
@@ -407,9 +405,21 @@ def test_colab_installs_the_checkout_for_its_hardware(
   for key in ('PATH', 'XLA_PYTHON_CLIENT_PREALLOCATE'):
     monkeypatch.setenv(key, 'x')
   monkeypatch.delenv('TPU_ACCELERATOR_TYPE', raising=False)
+  with pytest.raises(AssertionError, match='upload a wheel'):
+    exec(installing(), {})  # pylint: disable=exec-used
+  wheel = tmp_path / 'locost_jax-0.1.0-py3-none-any.whl'
+  wheel.touch()
   exec(installing(), {})  # pylint: disable=exec-used
-  assert commands == [f"pip install -q -e '.[train,plot]'{more}"]
-  assert Path.cwd() == tmp_path / 'locost_jax'
+  assert commands == [f"pip install -q './{wheel.name}[train,plot]'{more}"]
+  assert Path.cwd() == tmp_path
+  wheel.unlink()
+  (tmp_path / 'configs').mkdir()
+  (tmp_path / 'configs' / 'default.py').touch()
+  (tmp_path / 'colab').mkdir()
+  monkeypatch.chdir(tmp_path / 'colab')
+  exec(installing(), {})  # pylint: disable=exec-used
+  assert commands[1:] == [f"pip install -q -e '.[train,plot]'{more}"]
+  assert Path.cwd() == tmp_path
 
 
 # --- At their defaults -------------------------------------------------------
