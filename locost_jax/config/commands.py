@@ -24,6 +24,7 @@ from absl import flags
 from ml_collections import config_flags
 from ml_collections import ConfigDict
 
+from locost_jax import files
 from locost_jax.config import config_files
 from locost_jax.config import help_pages
 from locost_jax.config import schema
@@ -207,10 +208,28 @@ def _flag_message(error):
 
 def _read_flag_files(values, argv):
   """Replaces --flagfile=FILE with the flags in the file."""
+  _check_flag_files(argv, set())
   try:
     return argv[:1] + values.read_flags_from_files(argv[1:])
   except flags.Error as error:
     raise InputError(_flag_message(error)) from None
+
+
+def _check_flag_files(words, seen):
+  """Raises an InputError unless flag files are small regular files of text."""
+  for word, following in zip(words, [*words[1:], '']):
+    name, equals, path = word.strip().partition('=')
+    path = path if equals else following
+    if name not in ('--flagfile', '-flagfile') or path in seen:
+      continue
+    seen.add(path)
+    try:
+      lines = files.read_bytes(path).decode().splitlines()
+    except UnicodeDecodeError:
+      raise InputError(f'--flagfile={path}: not UTF-8') from None
+    except OSError:  # absl says that it does not exist
+      continue
+    _check_flag_files(lines, seen)
 
 
 def _check_has_value(values, argv):
@@ -418,7 +437,8 @@ def load_config(path):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     config = module.get_config(*filter(None, [word]))
-  except Exception as error:  # a user's Python file may raise anything
+  # A user's Python file may raise anything.
+  except (Exception, SystemExit) as error:
     raise InputError(
         f'--config={path}: {_where(error, path)}'
         f'{type(error).__name__}: {error}'

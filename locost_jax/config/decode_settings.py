@@ -46,7 +46,7 @@ class Settings:
       choices=('greedy', 'beam', 'sample'),
   )
   max_length: int = _option(
-      512, 'maximum length of a summary in tokens', integer(1, 2**31 - 1)
+      512, 'maximum length of a summary in tokens', integer(1, 10**7)
   )
   min_length: int = _option(0, 'minimum length of a summary in tokens', _TOKENS)
   no_repeat_ngram_size: int = _option(

@@ -62,6 +62,12 @@ def check_config(config):
 
   Keys that are not in the table are ignored.
   """
+  for name in {key.partition('.')[0] for key in table.KEYS}:
+    section = config.get(name)
+    if not isinstance(section, ConfigDict) and section is not None:
+      raise InputError(
+          f'config.{name}={section!r}: expected a section, a ConfigDict'
+      )
   keys = keys_of(config['model'].get('name'))
   for key, value in leaves(config):
     if key in keys:

@@ -347,6 +347,13 @@ def main(values, arguments):
   commands.expect_flags_only(arguments)
   if not values.output:
     raise InputError('--output=DIR is missing: where to keep the caches?')
+  output = os.path.abspath(values.output)
+  if not os.path.isdir(
+      output if os.path.exists(output) else os.path.dirname(output)
+  ):
+    raise InputError(
+        f'--output={output}: expected a directory, or a new one in a directory'
+    )
   config, _ = commands.get_config(values)
   config.data.cache_dir = values.output
   if config.phases:

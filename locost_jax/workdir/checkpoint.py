@@ -208,11 +208,20 @@ def metadata(item):
 
 def list_steps(directory):
   """Returns the finished steps in order; an unfinished step has another name."""
-  return sorted(
-      int(path.name)
-      for path in Path(directory).iterdir()
-      if path.name.isdigit() and (path / 'params').is_dir()
-  )
+  found = numbered(directory)
+  return sorted(int(path.name) for path in found if (path / 'params').is_dir())
+
+
+def numbered(directory):
+  """Returns the paths whose names are steps, whole or not."""
+  if Path(directory).is_file():
+    raise InputError(f'{directory}: is a file; expected a directory')
+  return [path for path in Path(directory).iterdir() if is_step(path.name)]
+
+
+def is_step(name):
+  """Whether a name is a step: ASCII digits."""
+  return name.isascii() and name.isdigit()
 
 
 def best_first(directory):

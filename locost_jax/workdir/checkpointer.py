@@ -310,11 +310,7 @@ def _training(state):
 def _set_damaged_aside(directory):
   """Returns lines about damaged steps, now renamed, and about stray files."""
   lines = []
-  numbered = [
-      path
-      for path in directory.iterdir()
-      if path.name.isdigit() and path.is_dir()
-  ]
+  numbered = [path for path in checkpoint.numbered(directory) if path.is_dir()]
   for path in sorted(numbered, key=lambda path: int(path.name)):
     # Without `params`, it is no checkpoint, although Orbax would take it as one.
     found = manifest.find_damage(path, but='metrics/')
@@ -373,7 +369,7 @@ def _list_unfinished(directory):
       for path in directory.glob(f'*{_UNFINISHED}*')
       if not path.name.endswith(_REMOVED)
   ]
-  return sorted({int(name) for name in names if name.isdigit()})
+  return sorted({int(name) for name in names if checkpoint.is_step(name)})
 
 
 def _remove_unfinished(directory):

@@ -94,6 +94,8 @@ def make_phases(config, overrides, workdir):
 
 
 def _set(config, key, value, where):
+  if not isinstance(key, str):
+    raise InputError(f"{where}{key!r}: expected a key such as 'train.steps'")
   *sections, last = key.split('.')
   node = config
   for section in sections:

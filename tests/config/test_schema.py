@@ -192,6 +192,23 @@ def test_phases_are_checked_too(run_command, guard, place):
   assert [path.name for path in place.iterdir()] == ['train.jsonl']
 
 
+@pytest.mark.parametrize(
+    'line, expected',
+    [
+        ('import sys; sys.exit(0)', 'my.py: line 4: SystemExit: 0'),
+        ("c.phases = (('a', {1: 2}),)", 'a: 1: expected a key such as'),
+        ('c.gsg = 5', 'config.gsg=5: expected a section'),
+    ],
+)
+def test_odd_config_files(run_command, guard, place, line, expected):
+  (place / 'my.py').write_text(
+      'from configs import default\ndef get_config():\n  c = default.get_config()'
+      f'.unlock()\n  {line}\n  return c\n'
+  )
+  status, _, err = run_command(main, '--config=my.py', *TRAIN[1:])
+  assert status == 2 and err.count('\n') == 1 and expected in err, err
+
+
 def test_help_does_not_print_a_config(run_command):
   for command in bench, inspect, cache:
     status, out, _ = run_command(command, '--help')

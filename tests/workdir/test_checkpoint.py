@@ -72,6 +72,15 @@ def test_latest_and_best_are_kept(run):
     assert small_training.metrics_of(run / 'checkpoints', 6) == {}
 
 
+def test_other_names_are_no_steps(tmp_path):
+  for name in '12', '3', '\u00b2', '4x', '-1':
+    (tmp_path / name / 'params').mkdir(parents=True)
+  assert checkpoint.list_steps(tmp_path) == [3, 12]
+  (tmp_path / 'file').touch()
+  with pytest.raises(InputError, match='file: is a file; expected a directory'):
+    checkpoint.list_steps(tmp_path / 'file')
+
+
 def test_a_run_without_a_checkpoint_is_not_finished(tmp_path):
   (tmp_path / 'checkpoints').mkdir()
   for directory in (tmp_path / 'checkpoints', tmp_path / 'missing'):
