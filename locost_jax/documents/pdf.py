@@ -12,6 +12,7 @@ For most files this is the reading order, even with columns. Then
 
 import collections
 import ctypes
+import functools
 import importlib.util
 import json
 import re
@@ -21,6 +22,7 @@ import sys
 from typing import NamedTuple
 
 from locost_jax.documents import markup
+from locost_jax.documents.places import LeftOut
 from locost_jax.documents.places import Place
 from locost_jax.documents.places import Placed
 from locost_jax.errors import InputError
@@ -47,7 +49,7 @@ _UNSPACED = re.compile(
     '\uf900-\ufaff\uff00-\uff9f\U00020000-\U0003ffff]'
 )
 # A line up to a newline or PDFium's mark for a hyphen at its end.
-_LINE = re.compile('[^\n\ufffe\x02]*(?:[\ufffe\x02](?:\r?\n)?|\n|\\Z)')
+_LINE = re.compile('[^\\s\ufffe\x02][^\n\ufffe\x02]*[\ufffe\x02]?')
 _BESIDE_NUMBER = re.compile(r'(?<=\d)[ ]+(?=\D)|(?<=\D)[ ]+(?=\d+\s*\Z)')
 _DIGITS = re.compile(r'\d\d+')
 # The dot leaders of a table of contents.
@@ -86,23 +88,19 @@ def read(data, where, max_bytes=None):
   if b'%PDF' not in data[:1024]:
     raise InputError(f'{where}: is not a PDF; expected %PDF at its beginning')
   pages, comments = _read_lines(data, where, max_bytes)
+  left_out = LeftOut()
   empty = sum(not page for page in pages)
   if empty == len(pages):
     raise InputError(
         f'{where}: none of its {len(pages):,} pages has text, as in a scan; '
         'expected a PDF with text (ocrmypdf can add it)'
     )
-  pages, heads = _without_heads(pages)
-  notes = [f'{where}: {empty:,} of {len(pages):,} pages have no text'] * (
-      empty > 0
-  )
-  for lost, kind in (
-      (heads, 'lines left out as running heads or page numbers'),
-      (comments, 'comments left out'),
-  ):
-    if lost:
-      notes.append(f'{where}: {len(lost):,} {kind}, such as {lost[0][:60]!r}')
-  return _join(pages)._replace(notes=tuple(notes))
+  found = _join(_without_heads(pages, left_out))
+  for text in comments:
+    left_out.add('comment', 'left out', text)
+  note = f'{where}: {empty:,} of {len(pages):,} pages have no text'
+  notes = (note,) * bool(empty) + left_out.notes(where)
+  return found._replace(notes=notes)
 
 
 def _load_lines(data, max_size):
@@ -125,9 +123,12 @@ def _load_lines(data, max_size):
   pages, comments, size = [], [], 0
   for page in document:
     lines = _page_lines(page)
-    found = _add_typed(document, page, lines)
-    comments += found
-    size += sum(len(text) + 1 for text in [*found, *(l.text for l in lines)])
+    for text, box in _annotations(document.formenv, page):
+      if text and box:
+        _add_typed(lines, text, *box)
+      elif text:
+        comments.append(text[:80])
+    size += sum(len(line.text) + 1 for line in lines)
     if max_size and size > max_size:
       return {'too_large': size}
     pages.append(lines)
@@ -135,100 +136,84 @@ def _load_lines(data, max_size):
   return {'pages': pages, 'comments': comments}
 
 
+def _extent(page):
+  """Returns the bottom and the height of a page."""
+  _, bottom, _, top = page.get_cropbox()
+  return bottom, top - bottom or 1
+
+
 def _page_lines(page):
   """Returns the _Lines of a page."""
   import pypdfium2.raw as pdfium
 
-  reader = page.get_textpage()
-  textpage, x, y = reader.raw, ctypes.c_double(), ctypes.c_double()
-  _, bottom, _, top = page.get_cropbox()
-  height = top - bottom or 1
+  reader, (bottom, height) = page.get_textpage(), _extent(page)
+  x, y = ctypes.c_double(), ctypes.c_double()
+  size_of = functools.partial(pdfium.FPDFText_GetFontSize, reader.raw)
 
   def place(at):
-    pdfium.FPDFText_GetCharOrigin(textpage, at, x, y)
+    pdfium.FPDFText_GetCharOrigin(reader.raw, at, x, y)
     return x.value, y.value
 
-  def size_of(at):  # of the font
-    return pdfium.FPDFText_GetFontSize(textpage, at)
+  def is_wide(gap):
+    start, end = found.start() + gap.start() - 1, found.start() + gap.end()
+    return place(end)[0] - place(start)[0] > 3 * size
 
   lines = []
   text = reader.get_text_range() if reader.count_chars() else ''
   for found in _LINE.finditer(text):
     line, start = found[0], found.start()
-    if not line.strip():
-      continue
-    at = start + len(line) - len(line.lstrip())
-    size, base = size_of(at), place(at)[1]
-    share = min(max((base - bottom) / height, -9), 9)
-    is_split = min(share, 1 - share) < _MARGIN and any(
-        place(start + gap.end())[0] - place(start + gap.start() - 1)[0]
-        > 3 * size
-        for gap in _BESIDE_NUMBER.finditer(line)
+    size, at = size_of(start), (place(start)[1] - bottom) / height
+    is_split = min(at, 1 - at) < _MARGIN and any(
+        map(is_wide, _BESIDE_NUMBER.finditer(line))
     )
     for digits in reversed([*_DIGITS.finditer(line)]):
-      large = 0.9 * size_of(start + digits.start())
-      if size_of(start + digits.end() - 1) < large:  # raised or lowered
-        small = digits.start()
-        while size_of(start + small) >= large:
-          small += 1
-        rise = place(start + small)[1] - place(start + digits.start())[1]
-        mark = '^' if rise > 0 else '_'
-        if line[digits.end() :][:1] in ('/', '⁄'):  # a fraction
-          mark = ' '
-        line = line[:small] + mark + line[small:]
+      first, last = start + digits.start(), start + digits.end() - 1
+      large = 0.9 * size_of(first)
+      if size_of(last) < large:  # raised or lowered
+        small = next(i for i in range(first, last + 1) if size_of(i) < large)
+        mark = '^' if place(small)[1] > place(first)[1] else '_'
+        mark = ' ' if line[digits.end() :][:1] in ('/', '⁄') else mark
+        line = line[: small - start] + mark + line[small - start :]
     words = line.replace('\ufffe', '-').replace('\x02', '-').split()
-    lines.append(_Line(' '.join(words), share, size / height, is_split))
+    lines.append(_Line(' '.join(words), at, size / height, is_split))
   return lines
 
 
-def _add_typed(document, page, lines):
-  """Adds what was typed on a page to its lines; returns its comments.
-
-  A text joins the row that it stands in, or is a line of its own.
-  """
+def _annotations(form, page):
+  """Yields (text, (bottom, top) if it was typed on the page) of annotations."""
   import pypdfium2.raw as pdfium
 
-  form, box, comments = document.formenv, pdfium.FS_RECTF(), []
-  _, bottom, _, top = page.get_cropbox()
+  (low, height), box = _extent(page), pdfium.FS_RECTF()
+  buttons = pdfium.FPDF_FORMFIELD_CHECKBOX, pdfium.FPDF_FORMFIELD_RADIOBUTTON
   for i in range(pdfium.FPDFPage_GetAnnotCount(page)):
     note = pdfium.FPDFPage_GetAnnot(page, i)
-    kind, text = pdfium.FPDFAnnot_GetSubtype(note), ''
+    kind = pdfium.FPDFAnnot_GetSubtype(note)
+    get = functools.partial(pdfium.FPDFAnnot_GetStringValue, note, b'Contents')
     if kind == pdfium.FPDF_ANNOT_WIDGET and form:
-      text = _string(pdfium.FPDFAnnot_GetFormFieldValue, form, note)
-      if pdfium.FPDFAnnot_GetFormFieldType(form, note) in (
-          pdfium.FPDF_FORMFIELD_CHECKBOX,
-          pdfium.FPDF_FORMFIELD_RADIOBUTTON,
-      ):
-        text = '[x]' if pdfium.FPDFAnnot_IsChecked(form, note) else ''
-    elif kind not in (pdfium.FPDF_ANNOT_LINK, pdfium.FPDF_ANNOT_POPUP):
-      text = _string(pdfium.FPDFAnnot_GetStringValue, note, b'Contents')
+      get = functools.partial(pdfium.FPDFAnnot_GetFormFieldValue, form, note)
+    size = get(None, 0)
+    text = (pdfium.FPDF_WCHAR * (size // 2))()
+    get(text, size)
+    text = ' '.join(bytes(text).decode('utf-16-le', 'replace')[:-1].split())
+    if form and pdfium.FPDFAnnot_GetFormFieldType(form, note) in buttons:
+      text = '[x]' * pdfium.FPDFAnnot_IsChecked(form, note)
     pdfium.FPDFAnnot_GetRect(note, box)
     pdfium.FPDFPage_CloseAnnot(note)
-    text = ' '.join(text.split())
-    if kind not in (pdfium.FPDF_ANNOT_WIDGET, pdfium.FPDF_ANNOT_FREETEXT):
-      comments += [text] if text else []
-    elif text:
-      low, high = (
-          (y - bottom) / (top - bottom or 1) for y in (box.bottom, box.top)
-      )
-      at = [n for n, line in enumerate(lines) if low <= line.y <= high][-1:]
-      if at:
-        old = lines[at[0]]
-        lines[at[0]] = old._replace(text=f'{old.text} {text}')
-      else:
-        below = [n for n, line in enumerate(lines) if line.y < low]
-        lines.insert((below or [len(lines)])[0], _Line(text, low, 0, False))
-  return comments
+    if kind in (pdfium.FPDF_ANNOT_WIDGET, pdfium.FPDF_ANNOT_FREETEXT):
+      place = (box.bottom - low) / height, (box.top - low) / height
+      yield text, place
+    elif kind not in (pdfium.FPDF_ANNOT_LINK, pdfium.FPDF_ANNOT_POPUP):
+      yield text, None
 
 
-def _string(get, *arguments):
-  """Returns the string that a function of PDFium writes to a buffer."""
-  import pypdfium2.raw as pdfium
-
-  size = get(*arguments, None, 0)
-  buffer = ctypes.create_string_buffer(size)
-  get(*arguments, ctypes.cast(buffer, ctypes.POINTER(pdfium.FPDF_WCHAR)), size)
-  return buffer.raw.decode('utf-16-le', 'replace').rstrip('\0')
+def _add_typed(lines, text, low, high):
+  """Adds a text to the row of its box, or as a line of its own."""
+  at = next((i for i, line in enumerate(lines) if line.y < low), len(lines))
+  if at and lines[at - 1].y <= high:
+    row = lines[at - 1]
+    lines[at - 1] = row._replace(text=f'{row.text} {text}')
+  else:
+    lines.insert(at, _Line(text, low, 0, False))
 
 
 def _read_lines(data, where, max_bytes):
@@ -273,8 +258,8 @@ def _read_lines(data, where, max_bytes):
   return pages, found['comments']
 
 
-def _without_heads(pages):
-  """Returns the pages without running heads and page numbers, and these."""
+def _without_heads(pages, left_out):
+  """Returns the pages without running heads and page numbers."""
   seen = collections.defaultdict(dict)  # key -> {page: indices of lines}
   for number, lines in enumerate(pages):
     for key, i in _edges(lines, number):
@@ -288,12 +273,14 @@ def _without_heads(pages):
     if is_near and (key[-1] or min(steps) > 1):
       for number, indices in found.items():
         heads[number] |= indices
-  kept = [
+  for number, indices in sorted(heads.items()):
+    for i in sorted(indices):
+      text = pages[number][i].text
+      left_out.add('line', 'left out as running heads or page numbers', text)
+  return [
       [line for i, line in enumerate(lines) if i not in heads[number]]
       for number, lines in enumerate(pages)
   ]
-  lost = [pages[n][i].text for n in sorted(heads) for i in sorted(heads[n])]
-  return kept, lost
 
 
 def _edges(lines, page):
@@ -307,16 +294,16 @@ def _edges(lines, page):
   gaps = [b - a for a, b in zip(rows, rows[1:])]
   size = sorted(line.size for line in lines)[len(lines) // 2] if lines else 0
   usual = sorted(gaps)[len(gaps) // 2] if len(gaps) > 3 else 1.2 * size
+  # {y of a row: (whether it is at the top, the gaps between it and the text)}
   edges = {y: (False, gaps[i:count]) for i, y in enumerate(rows[:count])}
   for i, y in enumerate(rows[::-1][:count]):
     edges[y] = True, gaps[::-1][i:count]
   for i, line in enumerate(lines):
-    y = round(line.y, 3)
-    if y not in edges or line.size > 1.15 * size:  # a title of the page
+    is_top, inwards = edges.get(round(line.y, 3), (False, ()))
+    if not inwards or line.size > 1.15 * size:  # a title of the page
       continue
-    is_top, inwards = edges[y]
     is_apart = max(inwards) > _APART * usual
-    is_margin = min(y, 1 - y) < _MARGIN
+    is_margin = min(line.y, 1 - line.y) < _MARGIN
     place = round(400 * line.y)
     if is_margin and (is_apart or is_top and line.text.isupper()):
       yield (line.text, None, place, True), i
