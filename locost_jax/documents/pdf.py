@@ -32,6 +32,7 @@ from locost_jax.errors import InputError
 _COMMAND = (sys.executable, '-m', 'locost_jax.documents.pdf')
 _MEMORY = 2 << 30  # bytes of address space of the process
 _SECONDS = 600  # time limit of the process
+_ENCRYPTED = 'is encrypted; expected a PDF without a password (qpdf --decrypt removes it)'
 _EDGE = 2  # rows at the top and at the bottom of a page that may be heads
 _MARGIN = 0.15  # of a page's height, where a head of words may stand
 _APART = 1.5  # times the distance of rows: the gap between a head and the text
@@ -51,6 +52,8 @@ _UNSPACED = re.compile(
 # A line up to a newline or PDFium's mark for a hyphen at its end.
 _LINE = re.compile('[^\\s\ufffe\x02][^\n\ufffe\x02]*[\ufffe\x02]?')
 _BESIDE_NUMBER = re.compile(r'(?<=\d)[ ]+(?=\D)|(?<=\D)[ ]+(?=\d+\s*\Z)')
+# The pairs of a compound: 'end-to-end' has 'end-to' and 'to-end'.
+_PAIR = re.compile(r'(?<!\w)(?=(\w+-\w+))')
 _DIGITS = re.compile(r'\d\d+')
 # The dot leaders of a table of contents.
 _LEADERS = re.compile(r' ?(?:\. ?){5,}')
@@ -107,17 +110,17 @@ def _load_lines(data, max_size):
   """Reads a PDF in the process that does only this.
 
   Returns:
-    {'pages': [[_Line, ...], ...], 'comments': [str, ...]};
-    {'error': 'encrypted' or a reason}; or
-    {'too_large': characters read so far} above max_size (0: no limit).
+    {'pages': [[_Line, ...], ...], 'comments': [str, ...]}; {'error': a message};
+    or {'too_large': characters read so far} above max_size (0: no limit).
   """
   import pypdfium2
 
   try:
     document = pypdfium2.PdfDocument(data)
   except pypdfium2.PdfiumError as error:
-    is_password = 'password' in str(error).lower()
-    return {'error': 'encrypted' if is_password else 'PDFium cannot load it'}
+    if 'password' in str(error).lower():
+      return {'error': _ENCRYPTED}
+    return {'error': 'a broken PDF: PDFium cannot load it'}
   if document.get_formtype():
     document.init_forms()
   pages, comments, size = [], [], 0
@@ -133,6 +136,8 @@ def _load_lines(data, max_size):
       return {'too_large': size}
     pages.append(lines)
     page.close()
+  if not pages:
+    return {'error': 'a PDF without pages'}
   return {'pages': pages, 'comments': comments}
 
 
@@ -228,7 +233,6 @@ def _read_lines(data, where, max_bytes):
         [*_COMMAND, str(max_bytes or 0)],
         input=data,
         capture_output=True,
-        check=False,
         timeout=_SECONDS,
     )
   except subprocess.TimeoutExpired:
@@ -236,21 +240,13 @@ def _read_lines(data, where, max_bytes):
         f'{where}: its text could not be read within {_SECONDS} seconds'
     ) from None
   if done.returncode:
-    last = done.stderr.decode('utf-8', 'replace').strip().splitlines()[-1:]
-    reason = f'its reader ended with status {done.returncode}'
-    reason = last[0] if last else reason
-    raise InputError(f'{where}: a broken PDF: {reason}')
+    lines = done.stderr.decode('utf-8', 'replace').strip().splitlines()
+    lines = lines or [f'its reader ended with status {done.returncode}']
+    raise InputError(f'{where}: a broken PDF: {lines[-1]}')
   found = json.loads(done.stdout)
-  if found.get('error') == 'encrypted':
-    raise InputError(
-        f'{where}: is encrypted; expected a PDF without a password '
-        '(qpdf --decrypt removes it)'
-    )
   if 'error' in found:
-    raise InputError(f'{where}: a broken PDF: {found["error"]}')
+    raise InputError(f'{where}: {found["error"]}')
   markup.check_size(where, found.get('too_large', 0), max_bytes)
-  if not found['pages']:
-    raise InputError(f'{where}: a PDF without pages')
   pages = [
       [_Line(_LEADERS.sub(' … ', text), *rest) for text, *rest in page]
       for page in found['pages']
@@ -330,13 +326,15 @@ def _numbers(line):
 
 def _join(pages):
   """Joins the lines of all pages to paragraphs; returns a Placed."""
-  known = collections.Counter(
-      word for lines in pages for line in lines for word in _words(line.text)
-  )
+  known = collections.Counter()
+  for text in [line.text.lower() for lines in pages for line in lines]:
+    known.update(re.findall(r'\w+', text))
+    if '-' in text:
+      known.update(_PAIR.findall(text))
   parts, places, at, before = [], [], 0, None
   for number, lines in enumerate(pages, start=1):
-    sizes = sorted(len(line.text) for line in lines)
-    long = sizes[len(lines) * 4 // 5] if lines else 0
+    lengths = sorted(len(line.text) for line in lines) or [0]
+    long = lengths[len(lines) * 4 // 5]
     for i, line in enumerate(lines):
       between = _between(before, line, long, known) if before else ''
       if between is None:  # a hyphenated word
@@ -390,17 +388,6 @@ def _hyphen(hyphen, first, rest, known):
     return ' '
   is_compound = compound or '-' in first + rest or not rest[0].islower()
   return '' if is_compound else None
-
-
-def _words(line):
-  """Returns the words of a line and the pairs of compounds, in lower case."""
-  line = line.lower()
-  words = re.findall(r'\w+', line)
-  if '-' in line:
-    for compound in re.findall(r'\w+(?:-\w+)+', line):
-      parts = compound.split('-')
-      words += map('-'.join, zip(parts, parts[1:]))
-  return words
 
 
 if __name__ == '__main__':

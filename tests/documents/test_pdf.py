@@ -173,7 +173,7 @@ def test_what_is_typed_into_a_form_and_comments():
   data = made_pdf.make([['Name:', 'Read this.']], annotations=notes)
   found = pdf.read(data, 'a.pdf')
   assert found.text.split() == 'Name: Smith Read this. Typed'.split()
-  assert found.notes == ("a.pdf: 1 comments left out, such as 'Really?'",)
+  assert found.notes == ("a.pdf: 1 comment left out, such as 'Really?'",)
 
 
 def test_raised_digits_keep_their_value():
