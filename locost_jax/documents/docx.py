@@ -119,12 +119,10 @@ def _blocks(file, left_out):
   def read_chunk(number):
     name = related.get(number, ('', number))[1]
     try:
-      if name in file:
-        return _chunk_blocks(file.read(name), name)
-    except InputError:  # binary, or in an encoding that browsers do not know
-      pass
-    left_out.add_text('embedded files', name)
-    return []
+      return _chunk_blocks(file.read(name), name)
+    except (InputError, LookupError):  # binary, unknown encoding, no such file
+      left_out.add_text('embedded files', name)
+      return []
 
   body = _parse(file, main, _Body(styles, notes, left_out, read_chunk))
   for key in [key for key in notes if key not in body.cited]:
@@ -133,35 +131,34 @@ def _blocks(file, left_out):
 
 
 def _chunk_blocks(data, name):
-  """Returns the blocks of an embedded file; raises an InputError."""
-  if not re.search(
-      rb'^(?:MIME-Version|Content-Type):', data[:2000], re.I | re.M
-  ):
-    return _text_blocks(data, name)
-  texts = {'html': [], 'plain': []}
-  for part in email.message_from_bytes(data.lstrip()).walk():
-    kind, text = part.get_content_subtype(), part.get_payload(decode=True)
-    if part.get_content_maintype() == 'text' and kind in texts:
-      charset = part.get_content_charset('utf-8').encode('ascii', 'replace')
-      mark = b'<meta charset="%s">' % charset if kind == 'html' else b''
-      texts[kind] += _text_blocks(mark + text, name)
-  return texts['html'] or texts['plain'] or _text_blocks(data, name)
+  """Returns the blocks of an embedded file.
+
+  Raises:
+    InputError, LookupError: a format or an encoding that cannot be read.
+  """
+  parts = {'text/html': [], 'text/plain': []}
+  if re.search(rb'^(?:MIME-Version|Content-Type):', data[:2000], re.I | re.M):
+    for part in email.message_from_bytes(data.lstrip()).walk():
+      encoding = part.get_content_charset('utf-8')
+      found = part.get_payload(decode=True), encoding
+      parts.get(part.get_content_type(), []).append(found)
+  texts = parts['text/html'] or parts['text/plain'] or [(data, 'cp1252')]
+  return [block for text in texts for block in _text_blocks(name, *text)]
 
 
-def _text_blocks(data, name):
-  """Returns the blocks of a page or a plain text; raises an InputError."""
+def _text_blocks(name, data, encoding):
+  """Returns the blocks of a page or a plain text, in an encoding or UTF-8."""
   if data.startswith((b'{\\rtf', b'PK')) or b'/officeDocument/' in data[:5000]:
     raise InputError(f'{name}: RTF or a file of Word')
+  is_page = re.match(rb'[\xef\xbb\xbf\xff\xfe\s\0]*<\0?[a-zA-Z!?]', data)
   headings = ()
-  if re.match(rb'[\xef\xbb\xbf\xff\xfe\s\0]*<\0?[a-zA-Z!?]', data) or (
-      name.lower().endswith(('.htm', '.html', '.xhtml'))
-  ):
-    text, headings = markup.html_headings(data, name)
+  if is_page or name.lower().endswith(('.htm', '.html', '.xhtml')):
+    text, headings = markup.html_headings(data, name, encoding)
   else:
     try:
       text = markup.decode(data, name)
     except markup.NotDecoded:
-      text = markup.decode(data, name, 'cp1252')
+      text = markup.decode(data, name, encoding)
   starts = {start for start, _ in headings}
   return [
       _Block(found[0].strip(), 'heading' * (found.start() in starts))
@@ -252,7 +249,7 @@ class _Body(_Target):
     self._pending = []  # notes to add after the next block
     self._skipped, self._unread = [], []  # open elements, and their text
     self._note, self._tag, self._font, self._form = None, '', '', None
-    self._field = []  # the instruction of a field
+    self._field = ''  # its instruction
 
   def start(self, name, attributes):
     tag = self._tag = _tag(name)
@@ -297,17 +294,16 @@ class _Body(_Target):
     elif tag in ('outlineLvl', 'numId') and pieces.kind != 'heading':
       pieces.kind = _KINDS[tag](value)
     elif tag in ('footnoteReference', 'endnoteReference'):
-      self._cite(tag.removesuffix('Reference'), _value(attributes, 'id'))
+      self._cite((tag.removesuffix('Reference'), _value(attributes, 'id')))
     elif tag == 'sym':
-      code = _value(attributes, 'char')
-      known = re.fullmatch('[0-9a-fA-F]{1,4}', code)
-      symbol = chr(int(code, 16)) if known else '\uf000'
+      code = re.match('[0-9a-fA-F]{1,4}|', _value(attributes, 'char'))[0]
+      symbol = chr(int(code or 'F000', 16))
       self._add_text(symbol, _value(attributes, 'font'))
     elif tag in ('fldSimple', 'fldChar'):
-      field = _value(attributes, 'instr') or ''.join(self._field)
+      field = _value(attributes, 'instr') or self._field
       if field.split()[:1] in (['EQ'], ['SYMBOL']):  # they have no result
         self._left_out.add_text('fields', field)
-      self._field = []
+      self._field = ''
     elif tag == 'ffData':
       self._form = {}
 
@@ -320,10 +316,9 @@ class _Body(_Target):
       )
     self._paragraphs[-1].add_text(text)
 
-  def _cite(self, kind, number):
+  def _cite(self, key):
     """Adds a reference to a note, such as '[1]'."""
-    if (kind, number) in self._known:
-      key = kind, number
+    if key in self._known:
       if key not in self.cited:
         self.cited[key] = len(self.cited) + 1
         self._pending.append(f'[{self.cited[key]}] {self._known[key]}')
@@ -335,7 +330,7 @@ class _Body(_Target):
     elif self._tag in ('t', 'm:t') and self._paragraphs:
       self._add_text(data.replace('\n', ' '), self._font)
     elif self._tag == 'instrText' and not self._skipped:
-      self._field.append(data)
+      self._field += data
 
   def end(self, name):
     tag, self._tag = _tag(name), ''
@@ -344,7 +339,7 @@ class _Body(_Target):
       if not self._skipped:
         if _SKIPPED[tag]:
           self._left_out.add_text(_SKIPPED[tag], ''.join(self._unread))
-        self._unread = []
+        self._unread.clear()
     elif tag == 'p' and self._paragraphs:
       paragraph = self._paragraphs.pop()
       lines = paragraph.text().split('\n')
@@ -362,9 +357,8 @@ class _Body(_Target):
       self.blocks, rows = self._tables.pop()
       self._close(_Block('\n'.join(map(' | '.join, filter(any, rows)))))
     elif tag in ('footnote', 'endnote'):
-      text = ' '.join(block.text for block in self.blocks)
-      if text:
-        self.notes[self._note] = text
+      if self.blocks:
+        self.notes[self._note] = ' '.join(block.text for block in self.blocks)
 
   def _close(self, block):
     """Adds a block and, outside tables, the notes that it refers to."""

@@ -14,6 +14,7 @@ import collections
 import ctypes
 import functools
 import importlib.util
+import itertools
 import json
 import re
 import resource
@@ -256,25 +257,23 @@ def _read_lines(data, where, max_bytes):
 
 def _without_heads(pages, left_out):
   """Returns the pages without running heads and page numbers."""
-  seen = collections.defaultdict(dict)  # key -> {page: indices of lines}
+  seen = collections.defaultdict(list)  # key -> [(page, index of the line)]
   for number, lines in enumerate(pages):
     for key, i in _edges(lines, number):
-      seen[key].setdefault(number, set()).add(i)
-  heads = collections.defaultdict(set)  # page -> indices of lines
-  for key, found in seen.items():
-    steps = [b - a for a, b in zip(found, list(found)[1:])]
-    is_near = len(found) >= _RECURS and min(steps) <= _NEAR
+      seen[key].append((number, i))
+  heads = set()
+  for (*_, is_sure), found in seen.items():
+    numbers = dict.fromkeys(number for number, _ in found)
+    step = min((b - a for a, b in itertools.pairwise(numbers)), default=0)
     # A title and a number that count on each page, such as 'Section 3', may be
     # the text's; on every second page they are a head.
-    if is_near and (key[-1] or min(steps) > 1):
-      for number, indices in found.items():
-        heads[number] |= indices
-  for number, indices in sorted(heads.items()):
-    for i in sorted(indices):
-      text = pages[number][i].text
-      left_out.add('line', 'left out as running heads or page numbers', text)
+    if len(numbers) >= _RECURS and step <= _NEAR and (is_sure or step > 1):
+      heads.update(found)
+  for number, i in sorted(heads):
+    text = pages[number][i].text
+    left_out.add('line', 'left out as running heads or page numbers', text)
   return [
-      [line for i, line in enumerate(lines) if i not in heads[number]]
+      [line for i, line in enumerate(lines) if (number, i) not in heads]
       for number, lines in enumerate(pages)
   ]
 
@@ -287,7 +286,7 @@ def _edges(lines, page):
   """
   rows = sorted({round(line.y, 3) for line in lines})
   count = min(_EDGE, len(rows) // 2)
-  gaps = [b - a for a, b in zip(rows, rows[1:])]
+  gaps = [b - a for a, b in itertools.pairwise(rows)]
   size = sorted(line.size for line in lines)[len(lines) // 2] if lines else 0
   usual = sorted(gaps)[len(gaps) // 2] if len(gaps) > 3 else 1.2 * size
   # {y of a row: (whether it is at the top, the gaps between it and the text)}
