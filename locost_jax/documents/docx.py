@@ -78,10 +78,7 @@ class _LeftOut(places.LeftOut):
 def read(data, where, max_bytes=None):
   """Returns the text of a .docx with its headings as places: a Placed.
 
-  Args:
-    where: name of the file, for error messages.
-    max_bytes: limit of the unpacked size of its files with text; None: no
-      limit.
+  Its files with text must unpack to at most max_bytes (None: no limit).
 
   Raises:
     InputError: a broken, encrypted or too large file.
@@ -207,31 +204,27 @@ def _styles(elements):
 
 
 def _parse(file, name, target):
-  """Passes the elements of a file to a _Target, and returns it."""
+  """Passes the elements of a file to an _Elements, and returns it."""
   parser = ElementTree.XMLParser(target=target)
   parser.feed(file.read(name))
   parser.close()
   return target
 
 
-class _Target:
-  """Reads the elements of a file; names are '{namespace}tag'."""
-
-  def doctype(self, *unused):
-    raise ValueError('its XML declares a document type, which Word never does')
-
-
-class _Elements(_Target):
-  """Collects the elements of a small file: [(name, attributes), ...]."""
+class _Elements:
+  """Collects [(name, attributes)] of a small file; names: '{namespace}tag'."""
 
   def __init__(self):
     self.found = []
+
+  def doctype(self, *unused):
+    raise ValueError('its XML declares a document type, which Word never does')
 
   def start(self, name, attributes):
     self.found.append((name, attributes))
 
 
-class _Body(_Target):
+class _Body(_Elements):
   """Collects the blocks of a body, or of each note.
 
   Attributes:
@@ -249,7 +242,7 @@ class _Body(_Target):
     self._pending = []  # notes to add after the next block
     self._skipped, self._unread = [], []  # open elements, and their text
     self._note, self._tag, self._font, self._form = None, '', '', None
-    self._field = ''  # its instruction
+    self._field = []  # its instruction
 
   def start(self, name, attributes):
     tag = self._tag = _tag(name)
@@ -300,10 +293,10 @@ class _Body(_Target):
       symbol = chr(int(code or 'F000', 16))
       self._add_text(symbol, _value(attributes, 'font'))
     elif tag in ('fldSimple', 'fldChar'):
-      field = _value(attributes, 'instr') or self._field
+      field = _value(attributes, 'instr') or ''.join(self._field)
       if field.split()[:1] in (['EQ'], ['SYMBOL']):  # they have no result
         self._left_out.add_text('fields', field)
-      self._field = ''
+      self._field = []
     elif tag == 'ffData':
       self._form = {}
 
@@ -330,7 +323,7 @@ class _Body(_Target):
     elif self._tag in ('t', 'm:t') and self._paragraphs:
       self._add_text(data.replace('\n', ' '), self._font)
     elif self._tag == 'instrText' and not self._skipped:
-      self._field += data
+      self._field.append(data)
 
   def end(self, name):
     tag, self._tag = _tag(name), ''
@@ -388,26 +381,22 @@ def _value(attributes, name):
 def _typed(form):
   """Returns the mark of a check box, or the chosen entry of a list."""
   chosen = form.get('checked') or form.get('result') or form.get('default')
-  chosen = chosen[0] if chosen else ''
+  chosen = (chosen or ['0'])[0]
   if 'checkBox' in form:
-    is_on = chosen not in _OFF if chosen else 'checked' in form
-    return '☐☒'[is_on]
+    return '☐' if chosen in _OFF else '☒'
   entries = dict(enumerate(form.get('listEntry', ())))
   return entries.get(int(chosen) if chosen.isdecimal() else 0, '')
 
 
 def _join(blocks):
   """Joins blocks to a Placed, with blank lines except between list items."""
-  pieces, headings, at, before = [], [], 0, None
-  for block in blocks:
-    text = f'- {block.text}' if block.kind == 'item' else block.text
+  pieces, headings, at, between = [], [], 0, ''
+  for before, block in zip([None, *blocks], blocks):
+    is_item = block.kind == 'item'
     if before:
-      is_list = before == block.kind == 'item'
-      pieces.append('\n' if is_list else '\n\n')
-      at += len(pieces[-1])
+      between = '\n' if is_item and before.kind == 'item' else '\n\n'
     if block.kind == 'heading':
-      headings.append((at, block.text))
-    pieces.append(text)
-    at += len(text)
-    before = block.kind or 'text'
+      headings.append((at + len(between), block.text))
+    pieces.append(between + '- ' * is_item + block.text)
+    at += len(pieces[-1])
   return places.with_headings(''.join(pieces), headings)

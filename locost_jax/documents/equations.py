@@ -83,16 +83,18 @@ class Pieces(list):
 
   def __init__(self):
     super().__init__()
-    self.raised = self.kind = ''
+    self.raised = self.kind = self._height = ''
     self._open = []  # [[shape, arguments so far, properties]] of formulas
 
   def add_text(self, text):
     """Adds a text as high as `raised` says."""
-    if self.raised and not self._open:
-      is_same = self and self[-1].startswith(self.raised)
-      before = self.pop() if is_same else self.raised
-      text = before.removesuffix(_END) + text + _END
-    self.append(text)
+    if not self.raised or self._open:
+      self.append(text)
+    elif self[-1:] == [_END] and self._height == self.raised:
+      self[-1:] = text, _END
+    else:
+      self.extend((self.raised, text, _END))
+      self._height = self.raised
 
   def open(self, tag, value):
     """Reads the start of an element of a formula."""

@@ -81,9 +81,7 @@ class _Line(NamedTuple):
 def read(data, where, max_bytes=None):
   """Returns the text of a PDF with its pages as places: a Placed.
 
-  Args:
-    where: name of the file, for error messages.
-    max_bytes: limit of its text; None: no limit.
+  Its text must have at most max_bytes (None: no limit).
 
   Raises:
     InputError: pypdfium2 is missing; or the file is broken or encrypted, or has
@@ -126,11 +124,14 @@ def _load_lines(data, max_size):
     document.init_forms()
   pages, comments, size = [], [], 0
   for page in document:
-    lines = _page_lines(page)
+    _, bottom, _, top = page.get_cropbox()
+    height = top - bottom or 1
+    share = lambda y: min(9, max(-9, (y - bottom) / height))  # also of a NaN
+    lines = _page_lines(page, share, height)
     for text, box in _annotations(document.formenv, page):
-      if text and box:
-        _add_typed(lines, text, *box)
-      elif text:
+      if box:
+        _add_typed(lines, text, share(box.bottom), share(box.top))
+      else:
         comments.append(text[:80])
     size += sum(len(line.text) + 1 for line in lines)
     if max_size and size > max_size:
@@ -142,17 +143,11 @@ def _load_lines(data, max_size):
   return {'pages': pages, 'comments': comments}
 
 
-def _extent(page):
-  """Returns the bottom and the height of a page."""
-  _, bottom, _, top = page.get_cropbox()
-  return bottom, top - bottom or 1
-
-
-def _page_lines(page):
+def _page_lines(page, share, height):
   """Returns the _Lines of a page."""
   import pypdfium2.raw as pdfium
 
-  reader, (bottom, height) = page.get_textpage(), _extent(page)
+  reader = page.get_textpage()
   x, y = ctypes.c_double(), ctypes.c_double()
   size_of = functools.partial(pdfium.FPDFText_GetFontSize, reader.raw)
 
@@ -168,7 +163,7 @@ def _page_lines(page):
   text = reader.get_text_range() if reader.count_chars() else ''
   for found in _LINE.finditer(text):
     line, start = found[0], found.start()
-    size, at = size_of(start), (place(start)[1] - bottom) / height
+    size, at = size_of(start), share(place(start)[1])
     is_split = min(at, 1 - at) < _MARGIN and any(
         map(is_wide, _BESIDE_NUMBER.finditer(line))
     )
@@ -186,10 +181,10 @@ def _page_lines(page):
 
 
 def _annotations(form, page):
-  """Yields (text, (bottom, top) if it was typed on the page) of annotations."""
+  """Yields (text, its box if it was typed on the page) of annotations."""
   import pypdfium2.raw as pdfium
 
-  (low, height), box = _extent(page), pdfium.FS_RECTF()
+  box = pdfium.FS_RECTF()
   buttons = pdfium.FPDF_FORMFIELD_CHECKBOX, pdfium.FPDF_FORMFIELD_RADIOBUTTON
   for i in range(pdfium.FPDFPage_GetAnnotCount(page)):
     note = pdfium.FPDFPage_GetAnnot(page, i)
@@ -205,11 +200,9 @@ def _annotations(form, page):
       text = '[x]' * pdfium.FPDFAnnot_IsChecked(form, note)
     pdfium.FPDFAnnot_GetRect(note, box)
     pdfium.FPDFPage_CloseAnnot(note)
-    if kind in (pdfium.FPDF_ANNOT_WIDGET, pdfium.FPDF_ANNOT_FREETEXT):
-      place = (box.bottom - low) / height, (box.top - low) / height
-      yield text, place
-    elif kind not in (pdfium.FPDF_ANNOT_LINK, pdfium.FPDF_ANNOT_POPUP):
-      yield text, None
+    if text and kind not in (pdfium.FPDF_ANNOT_LINK, pdfium.FPDF_ANNOT_POPUP):
+      typed = pdfium.FPDF_ANNOT_WIDGET, pdfium.FPDF_ANNOT_FREETEXT
+      yield text, box if kind in typed else None
 
 
 def _add_typed(lines, text, low, high):
@@ -352,9 +345,7 @@ def _join(pages):
 def _between(before, line, long, known):
   """Returns the separator between two lines; None: remove the hyphen.
 
-  Args:
-    long: the length of the page's long lines (80th percentile).
-    known: Counter of the words of the document.
+  `long` is the length of the page's long lines (80th percentile).
   """
   text = before.text
   if text[-1] in '-\u00ad\u2010\u2011':
