@@ -35,27 +35,22 @@ _SKIPPED = {
     'rt': 'readings of ruby',
     **dict.fromkeys('moveFrom Fallback pPrChange rPrChange'.split()),
 }
-# Files that are left out: those whose text is counted, and the types of others
-# with their name in notes.
-_READABLE = ('header', 'footer', 'comments')
-_UNREAD = {
-    **dict(chart='charts', diagramData='diagrams', control='controls'),
-    **dict.fromkeys(('oleObject', 'package'), 'embedded objects'),
-}
+# Files that are left out: types of relations, and their name in notes. Of those
+# in _TEXTS the text is counted.
+_TEXTS = ('header', 'footer', 'comments')
+_UNREAD = dict(chart='charts', diagramData='diagrams', control='controls')
+_UNREAD |= dict.fromkeys(('oleObject', 'package'), 'embedded objects')
 # Properties that make a paragraph a heading or an item, or raise a run.
 _KINDS = {
     'vertAlign': lambda value: _HEIGHTS.get(value, ''),
-    'position': lambda value: (
-        equations.DOWN
-        if '-' in value
-        else equations.UP * bool(value.strip('+0'))
+    'position': lambda value: (  # in half points
+        value.strip('+0') and (equations.UP, equations.DOWN)['-' in value]
     ),
     'outlineLvl': lambda value: 'heading' * (value != '9'),  # 9: body text
     'numId': lambda value: 'item' * (value != '0'),  # 0: not in a list
 }
-_HEIGHTS = {'superscript': equations.UP, 'subscript': equations.DOWN}
+_HEIGHTS = dict(superscript=equations.UP, subscript=equations.DOWN)
 _CHARACTERS = dict(tab=' ', ptab=' ', br='\n', cr='\n', noBreakHyphen='-')
-_OFF = ('0', 'false', 'off')  # of a check box
 _DEPTH = 64  # of nested tables; each level copies its text
 
 
@@ -66,29 +61,24 @@ class _Block(NamedTuple):
   kind: str = ''  # 'heading', 'item' or ''
 
 
-class _LeftOut(places.LeftOut):
-  """Counts parts of a document that are left out."""
-
-  def add_text(self, kind, text):
-    """Counts a text, unless it is empty."""
-    if text.strip():
-      self.add('part', f'left out as {kind}', ' '.join(text.split()))
+def _leave_out(left_out, kind, text):
+  """Counts a text, unless it is empty."""
+  if text.strip():
+    left_out.add('part', f'left out as {kind}', ' '.join(text.split()))
 
 
 def read(data, where, max_bytes=None):
   """Returns the text of a .docx with its headings as places: a Placed.
 
-  Its files with text must unpack to at most max_bytes (None: no limit).
-
-  Raises:
-    InputError: a broken, encrypted or too large file.
+  Its files with text must unpack to at most max_bytes (None: no limit). Raises
+  an InputError for a broken, encrypted or too large file.
   """
   if data.startswith(b'\xd0\xcf\x11\xe0'):
     raise InputError(
         f'{where}: is encrypted or in an older Word format; expected a .docx '
         'without a password'
     )
-  left_out = _LeftOut()
+  left_out = places.LeftOut()
   with archive.open_archive(data, where, 'Word document', max_bytes) as file:
     found = _join(_blocks(file, left_out))
   return found._replace(notes=left_out.notes(where))
@@ -107,23 +97,25 @@ def _blocks(file, left_out):
     elif kind in ('footnotes', 'endnotes'):
       found = _parse(file, name, _Body(styles, {}, left_out))
       notes |= {(kind[:-1], i): text for i, text in found.notes.items()}
-    elif kind in _READABLE:
-      for block in _parse(file, name, _Body(styles, {}, _LeftOut())).blocks:
-        left_out.add_text(kind, block.text)
+    elif kind in _TEXTS:
+      for block in _parse(
+          file, name, _Body(styles, {}, places.LeftOut())
+      ).blocks:
+        _leave_out(left_out, kind, block.text)
     elif kind in _UNREAD:
-      left_out.add_text(_UNREAD[kind], name)
+      _leave_out(left_out, _UNREAD[kind], name)
 
   def read_chunk(number):
     name = related.get(number, ('', number))[1]
     try:
       return _chunk_blocks(file.read(name), name)
     except (InputError, LookupError):  # binary, unknown encoding, no such file
-      left_out.add_text('embedded files', name)
+      _leave_out(left_out, 'embedded files', name)
       return []
 
   body = _parse(file, main, _Body(styles, notes, left_out, read_chunk))
   for key in [key for key in notes if key not in body.cited]:
-    left_out.add_text('notes without a reference', notes[key])
+    _leave_out(left_out, 'notes without a reference', notes[key])
   return body.blocks
 
 
@@ -290,12 +282,11 @@ class _Body(_Elements):
       self._cite((tag.removesuffix('Reference'), _value(attributes, 'id')))
     elif tag == 'sym':
       code = re.match('[0-9a-fA-F]{1,4}|', _value(attributes, 'char'))[0]
-      symbol = chr(int(code or 'F000', 16))
-      self._add_text(symbol, _value(attributes, 'font'))
+      self._add_text(chr(int(code or 'F000', 16)), _value(attributes, 'font'))
     elif tag in ('fldSimple', 'fldChar'):
       field = _value(attributes, 'instr') or ''.join(self._field)
       if field.split()[:1] in (['EQ'], ['SYMBOL']):  # they have no result
-        self._left_out.add_text('fields', field)
+        _leave_out(self._left_out, 'fields', field)
       self._field = []
     elif tag == 'ffData':
       self._form = {}
@@ -304,8 +295,10 @@ class _Body(_Elements):
     """Adds a text in a font; counts the symbols that are unknown."""
     text, unknown = equations.in_unicode(text, font)
     for code in unknown:
-      self._left_out.add_text(
-          'symbols', f'{ord(code) - 0xF000:X} of {font or "an unknown font"}'
+      _leave_out(
+          self._left_out,
+          'symbols',
+          f'{ord(code) - 0xF000:X} of {font or "an unknown font"}',
       )
     self._paragraphs[-1].add_text(text)
 
@@ -331,7 +324,7 @@ class _Body(_Elements):
       self._skipped.pop()
       if not self._skipped:
         if _SKIPPED[tag]:
-          self._left_out.add_text(_SKIPPED[tag], ''.join(self._unread))
+          _leave_out(self._left_out, _SKIPPED[tag], ''.join(self._unread))
         self._unread.clear()
     elif tag == 'p' and self._paragraphs:
       paragraph = self._paragraphs.pop()
@@ -383,9 +376,9 @@ def _typed(form):
   chosen = form.get('checked') or form.get('result') or form.get('default')
   chosen = (chosen or ['0'])[0]
   if 'checkBox' in form:
-    return '☐' if chosen in _OFF else '☒'
-  entries = dict(enumerate(form.get('listEntry', ())))
-  return entries.get(int(chosen) if chosen.isdecimal() else 0, '')
+    return '☐' if chosen in ('0', 'false', 'off') else '☒'
+  entries = form.get('listEntry', ())
+  return (*entries[int(chosen) if chosen.isdecimal() else 0 :], '')[0]
 
 
 def _join(blocks):

@@ -81,11 +81,8 @@ class _Line(NamedTuple):
 def read(data, where, max_bytes=None):
   """Returns the text of a PDF with its pages as places: a Placed.
 
-  Its text must have at most max_bytes (None: no limit).
-
-  Raises:
-    InputError: pypdfium2 is missing; or the file is broken or encrypted, or has
-      no text (a scan) or too much of it.
+  Its text must have at most max_bytes (None: no limit). Raises an InputError if
+  pypdfium2 is missing, or the file is broken, encrypted or without text.
   """
   if b'%PDF' not in data[:1024]:
     raise InputError(f'{where}: is not a PDF; expected %PDF at its beginning')
@@ -297,12 +294,13 @@ def _edges(lines, page):
       yield (line.text, None, place, True), i
     for text, number in _numbers(line.text):
       words = re.findall(r'[^\W\d_]+', text.lower())
-      if words and _PAGE_WORDS.issuperset(words):
-        yield (text, number - page, place, True), i
-      elif _ONLY_NUMBERS.fullmatch(text) and (is_apart or not is_top):
-        yield (text, number - page, place, True), i
-      elif words and is_margin and is_apart:
-        is_sure = line.is_split or bool(_PARTED.search(text))
+      is_sure = (
+          words
+          and _PAGE_WORDS.issuperset(words)
+          or (_ONLY_NUMBERS.fullmatch(text) and (is_apart or not is_top))
+      )
+      if is_sure or words and is_margin and is_apart:
+        is_sure = bool(is_sure or line.is_split or _PARTED.search(text))
         yield (text, number - page, place, is_sure), i
 
 
