@@ -98,9 +98,8 @@ def _blocks(file, left_out):
       found = _parse(file, name, _Body(styles, {}, left_out))
       notes |= {(kind[:-1], i): text for i, text in found.notes.items()}
     elif kind in _TEXTS:
-      for block in _parse(
-          file, name, _Body(styles, {}, places.LeftOut())
-      ).blocks:
+      found = _parse(file, name, _Body(styles, {}, places.LeftOut()))
+      for block in found.blocks:
         _leave_out(left_out, kind, block.text)
     elif kind in _UNREAD:
       _leave_out(left_out, _UNREAD[kind], name)
@@ -234,7 +233,7 @@ class _Body(_Elements):
     self._pending = []  # notes to add after the next block
     self._skipped, self._unread = [], []  # open elements, and their text
     self._note, self._tag, self._font, self._form = None, '', '', None
-    self._field = []  # its instruction
+    self._field = []  # the instruction of a field
 
   def start(self, name, attributes):
     tag = self._tag = _tag(name)

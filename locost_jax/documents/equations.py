@@ -14,19 +14,16 @@ _SHAPES = {
     'f': (_OVER, _BY, _END),
     'noBar': (_GROUP, f'{_END} choose {_GROUP}', _END),  # a kind of f
     'd': ('{begChr}', '{sepChr}', '{endChr}'),
-    'm': ('', '; ', ''),
-    'eqArr': ('', '; ', ''),
+    **dict.fromkeys(('m', 'eqArr'), ('', '; ', '')),
     'mr': ('', ', ', ''),
     'acc': (_GROUP, f'{_END}{{accent}}'),
     'rad': ('√[', f']{_GROUP}', _END),
     'nary': ('{chr}' + DOWN, _END + UP, f'{_END} {_GROUP}', _END),
     'func': ('', f' {_GROUP}', _END),
-    'sSub': (_GROUP, _END + DOWN, _END),
-    'sSup': (_GROUP, _END + UP, _END),
+    **dict.fromkeys(('sSub', 'limLow'), (_GROUP, _END + DOWN, _END)),
+    **dict.fromkeys(('sSup', 'limUpp'), (_GROUP, _END + UP, _END)),
     'sSubSup': (_GROUP, _END + DOWN, _END + UP, _END),
     'sPre': (DOWN, _END + UP, _END + _GROUP, _END),
-    'limLow': (_GROUP, _END + DOWN, _END),
-    'limUpp': (_GROUP, _END + UP, _END),
     **dict.fromkeys('bar box borderBox groupChr phant'.split(), ('', '', '')),
 }
 _ARGUMENTS = frozenset('num den e sub sup deg lim fName mr'.split())
