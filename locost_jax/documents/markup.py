@@ -417,7 +417,7 @@ def write_marks(text):
     text, count = _INNERMOST.subn(_written, text)
     if not count:
       break
-  text = _APART.sub(' ', text)
+  text = _APART.sub(' ', text) if _TOKEN in text else text
   return re.sub('[\x0e-\x15]', lambda m: _STRAY.get(m[0], ''), text)
 
 
