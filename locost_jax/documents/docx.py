@@ -3,8 +3,7 @@
 Headings are places. A list item is a line that begins with '- '. A table row is
 a line with ' | ' between its cells. A note follows the paragraph that refers to
 it. Raised digits and formulas keep their value: '10^6', '1/12 x^2'. Embedded
-HTML, MHT and text files are read where they stand. Notes count what is
-left out: deleted text, comments, headers, footers, readings of ruby.
+HTML, MHT and text files are read where they stand. What is left out is counted.
 
 Uses only the standard library; XML entities are not expanded.
 """
@@ -36,11 +35,22 @@ _SKIPPED = {
     'rt': 'readings of ruby',
     **dict.fromkeys('moveFrom Fallback pPrChange rPrChange'.split()),
 }
-# Files that are left out: the type of their relation, and their name in notes.
-_UNREAD = {'header': 'headers', 'footer': 'footers', 'comments': 'comments'}
-_UNREAD |= {'chart': 'charts', 'diagramData': 'diagrams'}
+# Files that are left out: types of relations, and their name in notes. Of those
+# in _TEXTS the text is counted.
+_TEXTS = ('header', 'footer', 'comments')
+_UNREAD = dict(chart='charts', diagramData='diagrams', control='controls')
+_UNREAD |= dict.fromkeys(('oleObject', 'package'), 'embedded objects')
+# Properties that make a paragraph a heading or an item, or raise a run.
+_KINDS = {
+    'vertAlign': lambda value: _HEIGHTS.get(value, ''),
+    'position': lambda value: (  # in half points
+        value.strip('+0') and (equations.UP, equations.DOWN)['-' in value]
+    ),
+    'outlineLvl': lambda value: 'heading' * (value != '9'),  # 9: body text
+    'numId': lambda value: 'item' * (value != '0'),  # 0: not in a list
+}
+_HEIGHTS = dict(superscript=equations.UP, subscript=equations.DOWN)
 _CHARACTERS = dict(tab=' ', ptab=' ', br='\n', cr='\n', noBreakHyphen='-')
-_OFF = ('0', 'false', 'off')  # of a check box
 _DEPTH = 64  # of nested tables; each level copies its text
 
 
@@ -51,121 +61,97 @@ class _Block(NamedTuple):
   kind: str = ''  # 'heading', 'item' or ''
 
 
-class _Lost(dict):
-  """Counts what is left out: {kind: (count, first example)}."""
-
-  def add(self, kind, text):
-    """Counts a text, unless it is empty."""
-    text = ' '.join(text.split())
-    if text:
-      count, first = self.get(kind, (0, text))
-      self[kind] = count + 1, first
-
-  def notes(self, where):
-    """Returns a line for each kind."""
-    return tuple(
-        f'{where}: {count:,} left out as {kind}, such as {first[:60]!r}'
-        for kind, (count, first) in self.items()
-    )
+def _leave_out(left_out, kind, text):
+  """Counts a text, unless it is empty."""
+  if text.strip():
+    left_out.add('part', f'left out as {kind}', ' '.join(text.split()))
 
 
 def read(data, where, max_bytes=None):
   """Returns the text of a .docx with its headings as places: a Placed.
 
-  Args:
-    where: name of the file, for error messages.
-    max_bytes: limit of the unpacked size of its files with text; None: no
-      limit.
-
-  Raises:
-    InputError: a broken, encrypted or too large file.
+  Its files with text must unpack to at most max_bytes (None: no limit). Raises
+  an InputError for a broken, encrypted or too large file.
   """
   if data.startswith(b'\xd0\xcf\x11\xe0'):
     raise InputError(
         f'{where}: is encrypted or in an older Word format; expected a .docx '
         'without a password'
     )
-  lost = _Lost()
+  left_out = places.LeftOut()
   with archive.open_archive(data, where, 'Word document', max_bytes) as file:
-    found = _join(_blocks(file, lost))
-  return found._replace(notes=lost.notes(where))
+    found = _join(_blocks(file, left_out))
+  return found._replace(notes=left_out.notes(where))
 
 
-def _blocks(file, lost):
+def _blocks(file, left_out):
   """Returns the list of _Block of the body."""
   main = 'word/document.xml'
   for kind, name in _related(file, '').values():
     main = name if kind == 'officeDocument' else main
-  related, styles, notes = _related(file, main), _Styles(), {}
-  files = [found for found in related.values() if found[1] in file]
-  for kind, name in files:
+  related, styles, notes = _related(file, main), {}, {}
+  files = sorted(related.values(), key=lambda found: found[0] != 'styles')
+  for kind, name in [found for found in files if found[1] in file]:
     if kind == 'styles':
-      _parse(file, name, styles)
-  styles = styles.inherited()
-  for kind, name in files:
-    if kind in ('footnotes', 'endnotes'):
-      found = _Body(styles, {}, lost, None)
-      _parse(file, name, found)
+      styles = _styles(_parse(file, name, _Elements()).found)
+    elif kind in ('footnotes', 'endnotes'):
+      found = _parse(file, name, _Body(styles, {}, left_out))
       notes |= {(kind[:-1], i): text for i, text in found.notes.items()}
+    elif kind in _TEXTS:
+      found = _parse(file, name, _Body(styles, {}, places.LeftOut()))
+      for block in found.blocks:
+        _leave_out(left_out, kind, block.text)
+    elif kind in _UNREAD:
+      _leave_out(left_out, _UNREAD[kind], name)
 
   def read_chunk(number):
-    name = related.get(number, ('', ''))[1]
-    found = _read_chunk(file.read(name), name) if name in file else None
-    if found is None:
-      lost.add('embedded files', name or number)
-    return found or []
+    name = related.get(number, ('', number))[1]
+    try:
+      return _chunk_blocks(file.read(name), name)
+    except (InputError, LookupError):  # binary, unknown encoding, no such file
+      _leave_out(left_out, 'embedded files', name)
+      return []
 
-  body = _Body(styles, notes, lost, read_chunk)
-  _parse(file, main, body)
+  body = _parse(file, main, _Body(styles, notes, left_out, read_chunk))
   for key in [key for key in notes if key not in body.cited]:
-    lost.add('notes without a reference', notes[key])
-  for kind, name in files:
-    if kind in _UNREAD:
-      found = _Body(styles, {}, _Lost(), None)
-      _parse(file, name, found)
-      is_drawing = kind in ('chart', 'diagramData')  # without paragraphs
-      for text in [name] if is_drawing else [b.text for b in found.blocks]:
-        lost.add(_UNREAD[kind], text)
+    _leave_out(left_out, 'notes without a reference', notes[key])
   return body.blocks
 
 
-def _read_chunk(data, name):
-  """Returns the blocks of an embedded file; None: of an unknown format."""
-  texts = {}
+def _chunk_blocks(data, name):
+  """Returns the blocks of an embedded file.
+
+  Raises:
+    InputError, LookupError: a format or an encoding that cannot be read.
+  """
+  parts = {'text/html': [], 'text/plain': []}
   if re.search(rb'^(?:MIME-Version|Content-Type):', data[:2000], re.I | re.M):
     for part in email.message_from_bytes(data.lstrip()).walk():
-      if part.get_content_maintype() == 'text':
-        charset = part.get_content_charset('utf-8').encode('ascii', 'replace')
-        kind, text = part.get_content_subtype(), part.get_payload(decode=True)
-        if kind == 'html':
-          text = b'<meta charset="%s">%s' % (charset, text)
-        texts.setdefault(kind, []).append(text)
-  try:
-    texts = texts.get('html') or texts.get('plain') or [data]
-    return [block for text in texts for block in _text_blocks(text, name)]
-  except InputError:  # binary, or in an encoding that browsers do not know
-    return None
+      encoding = part.get_content_charset('utf-8')
+      found = part.get_payload(decode=True), encoding
+      parts.get(part.get_content_type(), []).append(found)
+  texts = parts['text/html'] or parts['text/plain'] or [(data, 'cp1252')]
+  return [block for text in texts for block in _text_blocks(name, *text)]
 
 
-def _text_blocks(data, name):
-  """Returns the blocks of a page or a plain text; raises an InputError."""
+def _text_blocks(name, data, encoding):
+  """Returns the blocks of a page or a plain text, in an encoding or UTF-8."""
   if data.startswith((b'{\\rtf', b'PK')) or b'/officeDocument/' in data[:5000]:
     raise InputError(f'{name}: RTF or a file of Word')
-  if re.match(rb'[\xef\xbb\xbf\xff\xfe\s\0]*<\0?[a-zA-Z!?]', data) or (
-      name.lower().endswith(('.htm', '.html', '.xhtml'))
-  ):
-    text, headings = markup.html_headings(data, name)
+  is_page = re.match(rb'[\xef\xbb\xbf\xff\xfe\s\0]*<\0?[a-zA-Z!?]', data)
+  headings = ()
+  if is_page or name.lower().endswith(('.htm', '.html', '.xhtml')):
+    text, headings = markup.html_headings(data, name, encoding)
   else:
     try:
-      text, headings = markup.decode(data, name), ()
+      text = markup.decode(data, name)
     except markup.NotDecoded:
-      text, headings = markup.decode(data, name, 'cp1252'), ()
-  starts, blocks, at = dict(headings), [], 0
-  for part in text.split('\n\n'):
-    if part.strip():
-      blocks.append(_Block(part.strip(), 'heading' if at in starts else ''))
-    at += len(part) + 2
-  return blocks
+      text = markup.decode(data, name, encoding)
+  starts = {start for start, _ in headings}
+  return [
+      _Block(found[0].strip(), 'heading' * (found.start() in starts))
+      for found in re.finditer(r'\S(?:.|\n(?!\n))*', text)
+  ]
 
 
 def _related(file, name):
@@ -174,70 +160,62 @@ def _related(file, name):
   relations = posixpath.join(folder, '_rels', f'{base}.rels')
   if relations not in file:
     return {}
-  found = _Relations()
-  _parse(file, relations, found)
   return {
-      key: (kind, posixpath.normpath(posixpath.join('/', folder, target))[1:])
-      for key, (kind, target) in found.targets.items()
+      found.get('Id'): (
+          found.get('Type', '').rpartition('/')[2],
+          posixpath.normpath(posixpath.join('/', folder, found['Target']))[1:],
+      )
+      for name, found in _parse(file, relations, _Elements()).found
+      if name.endswith('}Relationship')
+      and 'Target' in found
+      and found.get('TargetMode') != 'External'
   }
 
 
+def _styles(elements):
+  """Returns {style: 'heading', 'item' or a mark of `markup`}, as inherited."""
+  kinds, based, style = {}, {}, None
+  for name, attributes in elements:
+    tag, value = _tag(name), _value(attributes, 'val')
+    if tag == 'style':
+      style = _value(attributes, 'styleId')
+    elif tag == 'basedOn':
+      based[style] = value
+    elif tag == 'name' and value.lower().startswith(('heading ', 'title')):
+      kinds[style] = 'heading'
+    elif tag in _KINDS:
+      kinds.setdefault(style, _KINDS[tag](value))
+  for style in based:
+    above = set()  # styles without their own kind; stops at a cycle
+    while style and style not in kinds and style not in above:
+      above.add(style)
+      style = based.get(style)
+    kinds |= dict.fromkeys(above, kinds.get(style, ''))
+  return kinds
+
+
 def _parse(file, name, target):
-  """Passes the elements of a file to target.start, .end and .data."""
+  """Passes the elements of a file to an _Elements, and returns it."""
   parser = ElementTree.XMLParser(target=target)
   parser.feed(file.read(name))
   parser.close()
+  return target
 
 
-class _Target:
-  """Reads the elements of a file; names are '{namespace}tag'."""
+class _Elements:
+  """Collects [(name, attributes)] of a small file; names: '{namespace}tag'."""
+
+  def __init__(self):
+    self.found = []
 
   def doctype(self, *unused):
     raise ValueError('its XML declares a document type, which Word never does')
 
-
-class _Relations(_Target):
-  """Collects the targets of a .rels file."""
-
-  def __init__(self):
-    self.targets = {}  # id -> (the last part of the type, path)
-
   def start(self, name, attributes):
-    if name.endswith('}Relationship') and 'Target' in attributes:
-      kind = attributes.get('Type', '').rpartition('/')[2]
-      if attributes.get('TargetMode') != 'External':
-        self.targets[attributes.get('Id')] = kind, attributes['Target']
+    self.found.append((name, attributes))
 
 
-class _Styles(_Target):
-  """Collects the styles of headings, list items, raised and lowered text."""
-
-  def __init__(self):
-    self._kinds, self._based, self._id = {}, {}, None
-
-  def start(self, name, attributes):
-    tag, value = _tag(name), _value(attributes, 'val')
-    if tag == 'style':
-      self._id = _value(attributes, 'styleId')
-    elif tag == 'basedOn':
-      self._based[self._id] = value
-    elif tag == 'name' and value.lower().startswith(('heading ', 'title')):
-      self._kinds[self._id] = 'heading'
-    elif tag in ('outlineLvl', 'numId', 'vertAlign'):
-      self._kinds.setdefault(self._id, _kind(tag, value))
-
-  def inherited(self):
-    """Returns {style: 'heading', 'item', '^', '_' or ''}, as inherited."""
-    for style in self._based:
-      above = set()  # styles without their own kind; stops at a cycle
-      while style and style not in self._kinds and style not in above:
-        above.add(style)
-        style = self._based.get(style)
-      self._kinds |= dict.fromkeys(above, self._kinds.get(style, ''))
-    return self._kinds
-
-
-class _Body(_Target):
+class _Body(_Elements):
   """Collects the blocks of a body, or of each note.
 
   Attributes:
@@ -246,10 +224,10 @@ class _Body(_Target):
     cited: {(kind, id): number} of the notes that the text refers to.
   """
 
-  def __init__(self, styles, notes, lost, read_chunk):
+  def __init__(self, styles, notes, left_out, read_chunk=None):
     self.blocks, self.notes, self.cited = [], {}, {}
-    self._styles, self._known, self._lost = styles, notes, lost
-    self._read_chunk = read_chunk  # of its id; returns blocks
+    self._styles, self._known, self._left_out = styles, notes, left_out
+    self._read_chunk = read_chunk  # a function from an id to blocks
     self._paragraphs = []  # a stack, because text boxes nest paragraphs
     self._tables = []  # a stack of (blocks around the table, rows)
     self._pending = []  # notes to add after the next block
@@ -290,44 +268,42 @@ class _Body(_Target):
     elif tag == 'r':
       pieces.raised = self._font = ''
     elif tag in ('vertAlign', 'position'):
-      pieces.raised = _kind(tag, value)
-    elif tag == 'rStyle' and self._styles.get(value) in ('^', '_'):
+      pieces.raised = _KINDS[tag](value)
+    elif tag == 'rStyle' and self._styles.get(value) in _HEIGHTS.values():
       pieces.raised = self._styles[value]
     elif tag == 'rFonts':
       self._font = _value(attributes, 'ascii')
     elif tag == 'pStyle':
       pieces.kind = pieces.kind or self._styles.get(value, '')
     elif tag in ('outlineLvl', 'numId') and pieces.kind != 'heading':
-      pieces.kind = _kind(tag, value)
+      pieces.kind = _KINDS[tag](value)
     elif tag in ('footnoteReference', 'endnoteReference'):
-      self._cite(tag.removesuffix('Reference'), _value(attributes, 'id'))
+      self._cite((tag.removesuffix('Reference'), _value(attributes, 'id')))
     elif tag == 'sym':
-      code = _value(attributes, 'char')
-      known = re.fullmatch('[0-9a-fA-F]{1,4}', code)
-      symbol = chr(int(code, 16)) if known else '\uf000'
-      self._add_text(symbol, _value(attributes, 'font'))
+      code = re.match('[0-9a-fA-F]{1,4}|', _value(attributes, 'char'))[0]
+      self._add_text(chr(int(code or 'F000', 16)), _value(attributes, 'font'))
     elif tag in ('fldSimple', 'fldChar'):
       field = _value(attributes, 'instr') or ''.join(self._field)
       if field.split()[:1] in (['EQ'], ['SYMBOL']):  # they have no result
-        self._lost.add('fields', field)
+        _leave_out(self._left_out, 'fields', field)
       self._field = []
     elif tag == 'ffData':
       self._form = {}
-    elif tag in ('OLEObject', 'control'):
-      name = _value(attributes, 'ProgID') or _value(attributes, 'name')
-      self._lost.add('embedded objects', name or tag)
 
   def _add_text(self, text, font):
     """Adds a text in a font; counts the symbols that are unknown."""
     text, unknown = equations.in_unicode(text, font)
     for code in unknown:
-      self._lost.add('symbols', f'{code:X} of {font or "an unknown font"}')
+      _leave_out(
+          self._left_out,
+          'symbols',
+          f'{ord(code) - 0xF000:X} of {font or "an unknown font"}',
+      )
     self._paragraphs[-1].add_text(text)
 
-  def _cite(self, kind, number):
+  def _cite(self, key):
     """Adds a reference to a note, such as '[1]'."""
-    if (kind, number) in self._known:
-      key = kind, number
+    if key in self._known:
       if key not in self.cited:
         self.cited[key] = len(self.cited) + 1
         self._pending.append(f'[{self.cited[key]}] {self._known[key]}')
@@ -347,8 +323,8 @@ class _Body(_Target):
       self._skipped.pop()
       if not self._skipped:
         if _SKIPPED[tag]:
-          self._lost.add(_SKIPPED[tag], ''.join(self._unread))
-        self._unread = []
+          _leave_out(self._left_out, _SKIPPED[tag], ''.join(self._unread))
+        self._unread.clear()
     elif tag == 'p' and self._paragraphs:
       paragraph = self._paragraphs.pop()
       lines = paragraph.text().split('\n')
@@ -366,9 +342,8 @@ class _Body(_Target):
       self.blocks, rows = self._tables.pop()
       self._close(_Block('\n'.join(map(' | '.join, filter(any, rows)))))
     elif tag in ('footnote', 'endnote'):
-      text = ' '.join(block.text for block in self.blocks)
-      if text:
-        self.notes[self._note] = text
+      if self.blocks:
+        self.notes[self._note] = ' '.join(block.text for block in self.blocks)
 
   def _close(self, block):
     """Adds a block and, outside tables, the notes that it refers to."""
@@ -382,7 +357,7 @@ class _Body(_Target):
 def _tag(name):
   """Returns the tag of an element of Word, 'm:' and that of a formula, or ''."""
   space, _, tag = name[1:].rpartition('}')
-  if space in _ELEMENTS or tag in ('Fallback', 'OLEObject'):
+  if space in _ELEMENTS or tag == 'Fallback':
     return tag
   return f'm:{tag}' if space in _MATH else ''
 
@@ -395,40 +370,25 @@ def _value(attributes, name):
   return ''
 
 
-def _kind(tag, value):
-  """Returns the kind of a paragraph, or '^' or '_' for a run, by a property."""
-  if tag == 'vertAlign':
-    return {'superscript': '^', 'subscript': '_'}.get(value, '')
-  if tag == 'position':
-    return '_' if value.startswith('-') else '^' if value.strip('+0') else ''
-  if tag == 'outlineLvl':  # 9 is body text
-    return '' if value == '9' else 'heading'
-  return '' if value == '0' else 'item'  # 0: not in a list
-
-
 def _typed(form):
   """Returns the mark of a check box, or the chosen entry of a list."""
   chosen = form.get('checked') or form.get('result') or form.get('default')
-  chosen = (chosen or [''])[0]
+  chosen = (chosen or ['0'])[0]
   if 'checkBox' in form:
-    is_off = 'checked' not in form and not chosen or chosen in _OFF
-    return '☐' if is_off else '☒'
-  entries = dict(enumerate(form.get('listEntry', ())))
-  return entries.get(int(chosen) if chosen.isdecimal() else 0, '')
+    return '☐' if chosen in ('0', 'false', 'off') else '☒'
+  entries = form.get('listEntry', ())
+  return (*entries[int(chosen) if chosen.isdecimal() else 0 :], '')[0]
 
 
 def _join(blocks):
   """Joins blocks to a Placed, with blank lines except between list items."""
-  pieces, headings, at, before = [], [], 0, None
-  for block in blocks:
-    text = f'- {block.text}' if block.kind == 'item' else block.text
+  pieces, headings, at, between = [], [], 0, ''
+  for before, block in zip([None, *blocks], blocks):
+    is_item = block.kind == 'item'
     if before:
-      is_list = before == block.kind == 'item'
-      pieces.append('\n' if is_list else '\n\n')
-      at += len(pieces[-1])
+      between = '\n' if is_item and before.kind == 'item' else '\n\n'
     if block.kind == 'heading':
-      headings.append((at, block.text))
-    pieces.append(text)
-    at += len(text)
-    before = block.kind or 'text'
+      headings.append((at + len(between), block.text))
+    pieces.append(between + '- ' * is_item + block.text)
+    at += len(pieces[-1])
   return places.with_headings(''.join(pieces), headings)

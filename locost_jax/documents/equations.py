@@ -1,24 +1,35 @@
 """Formulas, raised text and symbols of Word, in one line of Unicode.
 
-'10^6', 'log_2 8', '1/12 x^2', '√(x+1)', '∑_(i=1)^n i'; 'α' for an 'a' in Symbol.
+'10^6', 'log_(2)8', '√(x+1)', '∑_(i=1)^n i'; 'α' for an 'a' in Symbol.
 """
 
 import re
 
+from locost_jax.documents import markup
+
+UP, DOWN, _, _GROUP, _OVER, _BY, _END, _TOKEN = markup.MARKS
+# {element: (before its arguments, between them, ..., after them)}; properties
+# in braces.
+_SHAPES = {
+    'f': (_OVER, _BY, _END),
+    'noBar': (_GROUP, f'{_END} choose {_GROUP}', _END),  # a kind of f
+    'd': ('{begChr}', '{sepChr}', '{endChr}'),
+    **dict.fromkeys(('m', 'eqArr'), ('', '; ', '')),
+    'mr': ('', ', ', ''),
+    'acc': (_GROUP, f'{_END}{{accent}}'),
+    'rad': ('√[', f']{_GROUP}', _END),
+    'nary': ('{chr}' + DOWN, _END + UP, f'{_END} {_GROUP}', _END),
+    'func': ('', f' {_GROUP}', _END),
+    **dict.fromkeys(('sSub', 'limLow'), (_GROUP, _END + DOWN, _END)),
+    **dict.fromkeys(('sSup', 'limUpp'), (_GROUP, _END + UP, _END)),
+    'sSubSup': (_GROUP, _END + DOWN, _END + UP, _END),
+    'sPre': (DOWN, _END + UP, _END + _GROUP, _END),
+    **dict.fromkeys('bar box borderBox groupChr phant'.split(), ('', '', '')),
+}
 _ARGUMENTS = frozenset('num den e sub sup deg lim fName mr'.split())
-_STRUCTURES = frozenset(
-    'f d m eqArr acc rad nary func sSub sSup sSubSup sPre limLow limUpp'.split()
-)
-_PROPERTIES = frozenset('chr begChr endChr sepChr type'.split())
-_DEPTH = 256  # of nested arguments; each level copies its text
-# One number, name or character, or something in parentheses.
-_SIMPLE = re.compile(r'[+−–-]?[\w.,]+[+−–-]?|.?|\([^()]*\)', re.DOTALL)
-# Raised and lowered text between marks that XML cannot have. Two more marks,
-# \0 and \1, part a formula from words, and raised digits from other digits.
-_OPEN, _SHUT = {'^': '\2', '_': '\4'}, {'^': '\3', '_': '\5'}
-_RAISED = re.compile('([\2\4])([^\2-\5]*)[\3\5]')
-_FRACTION = re.compile('\2(\\d+)\3 ?([/⁄]) ?\4(\\d+)\5')
-_ORDINAL = re.compile('st|nd|rd|th|[eor]|er|re|me|T?M|SM|lle', re.IGNORECASE)
+_PROPERTIES = dict(
+    begChr='(', sepChr='|', endChr=')', chr='∫', accent='\u0302'
+)  # by default
 
 _GREEK = (
     ' !∀#∃%&∋()∗+,−./0123456789:;<=>?≅ΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖ[∴]⊥_‾'
@@ -41,133 +52,68 @@ _FONTS = {  # {font: {code of the first: characters}}
     'wingdings 3': {0x20: ' ', 0x66: '←→↑↓↖↗↙↘'},
     'webdings': {0x20: ' ', 0x61: '✔', 0x72: '✖'},
 }
-_CODES = {
-    font: {
-        first + i: character
-        for first, characters in ranges.items()
-        for i, character in enumerate(characters)
-    }
-    for font, ranges in _FONTS.items()
-}
-_PRIVATE = re.compile('[\uf000-\uf0ff]')  # the codes of symbol fonts
+# Letters of symbol fonts stand at their codes or, in the private use area, at
+# 0xF000 and their codes. There stay those that are unknown.
+_CODES = {}
+for _font, _ranges in _FONTS.items():
+  _codes = {code: chr(0xF000 + code) for code in range(0x20, 0x100)}
+  for _first, _characters in _ranges.items():
+    _codes.update(enumerate(_characters, _first))
+  _CODES[_font] = _codes | {0xF000 + code: c for code, c in _codes.items()}
+_UNKNOWN = re.compile('[\uf000-\uf0ff]')
 
 
 def in_unicode(text, font):
-  """Returns a text in a font as Unicode, and the codes that have no character.
-
-  Letters of symbol fonts stand at their codes or, in the private use area, at
-  0xF000 and their codes. Elsewhere a text stays as it is.
-  """
-  if not font and text.isascii():
-    return text, ()
+  """Returns a text in a font as Unicode, and what has no character there."""
   codes = _CODES.get(font.casefold().removesuffix('mt'))
-  if codes is None and not _PRIVATE.search(text):
-    return text, ()
-  found, unknown = [], []
-  for character in text:
-    code = ord(character)
-    code -= 0xF000 if _PRIVATE.match(character) else 0
-    known = (codes or {}).get(code)
-    is_symbol = code < 256 if codes else code != ord(character)
-    if known is None and is_symbol:
-      unknown.append(code)
-    else:
-      found.append(known or character)
-  return ''.join(found), unknown
+  text = text.translate(codes) if codes else text
+  return _UNKNOWN.sub('', text), _UNKNOWN.findall(text)
 
 
-class Pieces:
-  """The text of a paragraph in parts.
+class Pieces(list):
+  """The text of a paragraph in parts, with the marks of `markup`.
 
   Attributes:
-    raised: '^' or '_' while text is raised or lowered, else ''.
+    raised: UP or DOWN while text is raised or lowered, else ''.
     kind: 'heading', 'item' or ''.
   """
 
   def __init__(self):
-    self.raised, self.kind, self._pieces = '', '', []
-    self._open = []  # [(tag, index of its first piece, values)] of formulas
-
-  def append(self, text):
-    """Adds a text on the line."""
-    self._pieces.append(text)
+    super().__init__()
+    self.raised = self.kind = self._height = ''
+    self._open = []  # [[shape, arguments so far, properties]] of formulas
 
   def add_text(self, text):
     """Adds a text as high as `raised` says."""
-    if self.raised and not self._open:
-      text = f'{_OPEN[self.raised]}{text}{_SHUT[self.raised]}'
-    self._pieces.append(text)
+    if not self.raised or self._open:
+      self.append(text)
+    elif self[-1:] == [_END] and self._height == self.raised:
+      self[-1:] = text, _END
+    else:
+      self.extend((self.raised, text, _END))
+      self._height = self.raised
 
   def open(self, tag, value):
     """Reads the start of an element of a formula."""
-    if tag in _ARGUMENTS or tag in _STRUCTURES:
-      if len(self._open) == _DEPTH:
-        raise ValueError(f'more than {_DEPTH} nested parts of a formula')
-      self._open.append((tag, len(self._pieces), {}))
+    if tag in _ARGUMENTS and self._open:
+      shape, count, properties = self._open[-1]
+      self.append(shape[min(count, len(shape) - 2)].format(**properties))
+      self._open[-1][1] += 1
+    if tag in _SHAPES:
+      self._open.append([_SHAPES[tag], 0, dict(_PROPERTIES)])
+      self.append(_TOKEN)
+    elif value == 'noBar' and self._open:
+      self._open[-1][0] = _SHAPES[value]
     elif tag in _PROPERTIES and self._open:
-      self._open[-1][2][tag] = value
+      self._open[-1][2] |= {tag: value, 'accent': value}
 
   def close(self, tag):
     """Reads the end of an element of a formula."""
-    if self._open and tag == self._open[-1][0]:
-      _, start, values = self._open.pop()
-      text = ''.join(self._pieces[start:])
-      del self._pieces[start:]
-      text += _written(tag, values) if values else ''
-      if tag in _ARGUMENTS and self._open:
-        self._open[-1][2].setdefault(tag, []).append(text)
-      else:
-        self._pieces.append(f'\0{text}\0')
+    if tag in _SHAPES and self._open:
+      shape, count, properties = self._open.pop()
+      last = shape[-1] if count else ''
+      self.append(last.format(**properties) + _TOKEN)
 
   def text(self):
-    """Returns the text, with marks for raised digits."""
-    text = ''.join(self._pieces).replace('\3\2', '').replace('\5\4', '')
-    text = _FRACTION.sub('\0\\1\\2\\3\0', text)
-    text = _RAISED.sub(_marked, text)
-    text = re.sub('(?<=[\\w)])\0+(?=\\w)|(?<=\\d)\1+(?=\\d)', ' ', text)
-    return re.sub('[\0-\5]', '', text)
-
-
-def _marked(found):
-  """Returns raised or lowered text, with '^' or '_' if digits need it."""
-  before = found.string[found.start() - 1 : found.start()]
-  text = found[2]
-  if found[1] == '\4':
-    return ('_' if before.isdigit() else '') + text + '\1'
-  is_mark = re.match(r'[+−–-]?\d', text) or (
-      before.isdigit() and text[:1].isalpha() and not _ORDINAL.fullmatch(text)
-  )
-  is_mark = is_mark and before.strip()
-  return ('^' + _grouped(text) if is_mark else text) + '\1'
-
-
-def _grouped(text):
-  """Returns a text, in parentheses if it is more than one word."""
-  text = text.strip('\0 ')
-  return text if _SIMPLE.fullmatch(text) else f'({text})'
-
-
-def _written(tag, values):
-  """Returns a formula of {argument: [text, ...], property: str}."""
-  get = lambda name: _grouped(' '.join(values.get(name, ())))
-  inner = values.get('e', [])
-  if tag == 'f':
-    between = ' choose ' if values.get('type') == 'noBar' else '/'
-    return get('num') + between + get('den')
-  if tag == 'd':
-    inner = values.get('sepChr', '|').join(inner)
-    return values.get('begChr', '(') + inner + values.get('endChr', ')')
-  if tag in ('m', 'eqArr', 'mr'):
-    return (', ' if tag == 'mr' else '; ').join(values.get('mr', inner))
-  if tag == 'rad':
-    degree = get('deg')
-    return '√' + (f'[{degree}]' if degree else '') + get('e')
-  scripts = (('_', 'sub'), ('^', 'sup'), ('^_'[tag == 'limLow'], 'lim'))
-  scripts = ''.join(mark + get(name) for mark, name in scripts if get(name))
-  if tag == 'nary':
-    return f'{values.get("chr", "∫")}{scripts} {get("e")}'
-  if tag == 'func':
-    return f'{" ".join(values.get("fName", ()))} {get("e")}'
-  if tag == 'sPre':
-    return scripts + get('e')
-  return get('e') + (values.get('chr', '\u0302') if tag == 'acc' else scripts)
+    """Returns the text, with signs for what is raised."""
+    return markup.write_marks(''.join(self)).replace('√[]', '√')

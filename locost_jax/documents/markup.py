@@ -207,7 +207,8 @@ _RAW = {
 _LONG_NUMBER = re.compile('&#[xX]?[0-9a-fA-F]{100,}+;?')
 # Marks around a text whose place or form has a meaning, which `_written` writes
 # in signs. _TOKEN is an edge of a number, a name or a sign of a formula.
-_UP, _DOWN, _LINK, _GROUP, _OVER, _BY, _END, _TOKEN = map(chr, range(14, 22))
+MARKS = tuple(map(chr, range(14, 22)))
+_UP, _DOWN, _LINK, _GROUP, _OVER, _BY, _END, _TOKEN = MARKS
 _INNERMOST = re.compile(
     '[\x0e-\x12]([^\x0e-\x14]*)(?:\x13([^\x0e-\x14]*))?\x14'
 )
@@ -396,13 +397,7 @@ class _Page:
     text = ''.join(self._parts)
     if not self._is_plain:
       text = places.WIDE_BREAK.sub('', text.replace(' \n', '\n'))
-    text = _FRACTION.sub(f'{_OVER}\\1{_BY}\\2{_END}', text.replace('\n', ' '))
-    for _ in range(_DEPTH):
-      text, count = _INNERMOST.subn(self._written, text)
-      if not count:
-        break
-    text = _APART.sub(' ', text)
-    text = re.sub('[\x0e-\x15]', lambda m: _STRAY.get(m[0], ''), text)
+    text = write_marks(text.replace('\n', ' '))
     # Move the mark of a heading directly before its first character.
     text = re.sub('\4(?= *[\0\1])', '', text)  # an empty heading
     text = re.sub('\4([\2 ]+)', lambda found: found[1] + '\4', text)
@@ -414,36 +409,48 @@ class _Page:
     text = text.replace('\2', '\n').replace('\3', ' ')
     return re.sub(r'\n{3,}', '\n\n', text).strip()
 
-  def _written(self, found):
-    """Returns what a mark means, such as '^6', ' [4]' or '1/3'."""
-    mark, text = found[0][0], _APART.sub(' ', found[1]).replace(_TOKEN, '')
-    before = found.string[max(found.start() - 4, 0) : found.start()]
-    before = before.rstrip(_TOKEN)[-1:]
-    after = found.string[found.end() : found.end() + 4].lstrip(_TOKEN)[:1]
-    bare, is_near = text.strip(), before.isalnum() or before in _POINTS
-    if re.search('[\0\1\4]', text) or not any(map(str.isalnum, text)):
-      return text
-    if mark == _GROUP:
-      return _grouped(bare)
-    if mark == _OVER:
-      below = _APART.sub(' ', found[2] or '1').replace(_TOKEN, '').strip()
-      text = f'{_grouped(bare)}/{_grouped(below)}'
-      return ' ' * before.isalnum() + text + ' ' * after.isalnum()
-    if mark == _LINK and bare.isdigit() and (is_near or before == _UP):
-      return f' [{bare}]' if is_near else f'[{bare}]'
-    if mark == _LINK or before in (*_STARTS, _LINK):
-      return text
-    if mark == _DOWN:
-      is_glued = bare.isdigit() and before.isalpha() and not after.isdigit()
-      return bare if is_glued else f'_{_grouped(bare, after)}'
-    if bare[0] == '[':
-      return ' ' * is_near + bare
-    is_ordinal = before.isdigit() and len(bare) > 1
-    if bare.isalpha() and (is_ordinal or before.isalpha() and after.isalpha()):
-      return bare  # 5th, McDonald
-    if before in _POINTS and bare.isalnum():
-      return f' [{bare}]'
-    return f'^{_grouped(bare, after)}'
+
+def write_marks(text):
+  """Returns a text with signs, such as '^6' or '1/3', for its MARKS."""
+  text = _FRACTION.sub(f'{_OVER}\\1{_BY}\\2{_END}', text)
+  for _ in range(_DEPTH):
+    text, count = _INNERMOST.subn(_written, text)
+    if not count:
+      break
+  text = _APART.sub(' ', text) if _TOKEN in text else text
+  return re.sub('[\x0e-\x15]', lambda m: _STRAY.get(m[0], ''), text)
+
+
+def _written(found):
+  """Returns what a mark means, such as '^6', ' [4]' or '1/3'."""
+  mark, text = found[0][0], _APART.sub(' ', found[1]).replace(_TOKEN, '')
+  before = found.string[max(found.start() - 4, 0) : found.start()]
+  before = before.rstrip(_TOKEN)[-1:]
+  after = found.string[found.end() : found.end() + 4].lstrip(_TOKEN)[:1]
+  bare, is_near = text.strip(), before.isalnum() or before in _POINTS
+  if re.search('[\0\1\4]', text) or not any(map(str.isalnum, text)):
+    return text
+  if mark == _GROUP:
+    return _grouped(bare)
+  if mark == _OVER:
+    below = _APART.sub(' ', found[2] or '1').replace(_TOKEN, '').strip()
+    text = f'{_grouped(bare)}/{_grouped(below)}'
+    return ' ' * before.isalnum() + text + ' ' * after.isalnum()
+  if mark == _LINK and bare.isdigit() and (is_near or before == _UP):
+    return f' [{bare}]' if is_near else f'[{bare}]'
+  if mark == _LINK or before in (*_STARTS, _LINK):
+    return text
+  if mark == _DOWN:
+    is_glued = bare.isdigit() and before.isalpha() and not after.isdigit()
+    return bare if is_glued else f'_{_grouped(bare, after)}'
+  if bare[0] == '[':
+    return ' ' * is_near + bare
+  is_ordinal = before.isdigit() and len(bare) > 1
+  if bare.isalpha() and (is_ordinal or before.isalpha() and after.isalpha()):
+    return bare  # 5th, McDonald
+  if before in _POINTS and bare.isalnum():
+    return f' [{bare}]'
+  return f'^{_grouped(bare, after)}'
 
 
 def _grouped(text, after=''):

@@ -12,7 +12,9 @@ For most files this is the reading order, even with columns. Then
 
 import collections
 import ctypes
+import functools
 import importlib.util
+import itertools
 import json
 import re
 import resource
@@ -21,6 +23,7 @@ import sys
 from typing import NamedTuple
 
 from locost_jax.documents import markup
+from locost_jax.documents.places import LeftOut
 from locost_jax.documents.places import Place
 from locost_jax.documents.places import Placed
 from locost_jax.errors import InputError
@@ -30,6 +33,7 @@ from locost_jax.errors import InputError
 _COMMAND = (sys.executable, '-m', 'locost_jax.documents.pdf')
 _MEMORY = 2 << 30  # bytes of address space of the process
 _SECONDS = 600  # time limit of the process
+_ENCRYPTED = 'is encrypted; expected a PDF without a password (qpdf --decrypt removes it)'
 _EDGE = 2  # rows at the top and at the bottom of a page that may be heads
 _MARGIN = 0.15  # of a page's height, where a head of words may stand
 _APART = 1.5  # times the distance of rows: the gap between a head and the text
@@ -47,8 +51,10 @@ _UNSPACED = re.compile(
     '\uf900-\ufaff\uff00-\uff9f\U00020000-\U0003ffff]'
 )
 # A line up to a newline or PDFium's mark for a hyphen at its end.
-_LINE = re.compile('[^\n\ufffe\x02]*(?:[\ufffe\x02](?:\r?\n)?|\n|\\Z)')
+_LINE = re.compile('[^\\s\ufffe\x02][^\n\ufffe\x02]*[\ufffe\x02]?')
 _BESIDE_NUMBER = re.compile(r'(?<=\d)[ ]+(?=\D)|(?<=\D)[ ]+(?=\d+\s*\Z)')
+# The pairs of a compound: 'end-to-end' has 'end-to' and 'to-end'.
+_PAIR = re.compile(r'(?<!\w)(?=(\w+-\w+))')
 _DIGITS = re.compile(r'\d\d+')
 # The dot leaders of a table of contents.
 _LEADERS = re.compile(r' ?(?:\. ?){5,}')
@@ -75,160 +81,135 @@ class _Line(NamedTuple):
 def read(data, where, max_bytes=None):
   """Returns the text of a PDF with its pages as places: a Placed.
 
-  Args:
-    where: name of the file, for error messages.
-    max_bytes: limit of its text; None: no limit.
-
-  Raises:
-    InputError: pypdfium2 is missing; or the file is broken or encrypted, or has
-      no text (a scan) or too much of it.
+  Its text must have at most max_bytes (None: no limit). Raises an InputError if
+  pypdfium2 is missing, or the file is broken, encrypted or without text.
   """
   if b'%PDF' not in data[:1024]:
     raise InputError(f'{where}: is not a PDF; expected %PDF at its beginning')
   pages, comments = _read_lines(data, where, max_bytes)
+  left_out = LeftOut()
   empty = sum(not page for page in pages)
   if empty == len(pages):
     raise InputError(
         f'{where}: none of its {len(pages):,} pages has text, as in a scan; '
         'expected a PDF with text (ocrmypdf can add it)'
     )
-  pages, heads = _without_heads(pages)
-  notes = [f'{where}: {empty:,} of {len(pages):,} pages have no text'] * (
-      empty > 0
-  )
-  for lost, kind in (
-      (heads, 'lines left out as running heads or page numbers'),
-      (comments, 'comments left out'),
-  ):
-    if lost:
-      notes.append(f'{where}: {len(lost):,} {kind}, such as {lost[0][:60]!r}')
-  return _join(pages)._replace(notes=tuple(notes))
+  found = _join(_without_heads(pages, left_out))
+  for text in comments:
+    left_out.add('comment', 'left out', text)
+  note = f'{where}: {empty:,} of {len(pages):,} pages have no text'
+  notes = (note,) * bool(empty) + left_out.notes(where)
+  return found._replace(notes=notes)
 
 
 def _load_lines(data, max_size):
   """Reads a PDF in the process that does only this.
 
   Returns:
-    {'pages': [[_Line, ...], ...], 'comments': [str, ...]};
-    {'error': 'encrypted' or a reason}; or
-    {'too_large': characters read so far} above max_size (0: no limit).
+    {'pages': [[_Line, ...], ...], 'comments': [str, ...]}; {'error': a message};
+    or {'too_large': characters read so far} above max_size (0: no limit).
   """
   import pypdfium2
 
   try:
     document = pypdfium2.PdfDocument(data)
   except pypdfium2.PdfiumError as error:
-    is_password = 'password' in str(error).lower()
-    return {'error': 'encrypted' if is_password else 'PDFium cannot load it'}
+    if 'password' in str(error).lower():
+      return {'error': _ENCRYPTED}
+    return {'error': 'a broken PDF: PDFium cannot load it'}
   if document.get_formtype():
     document.init_forms()
   pages, comments, size = [], [], 0
   for page in document:
-    lines = _page_lines(page)
-    found = _add_typed(document, page, lines)
-    comments += found
-    size += sum(len(text) + 1 for text in [*found, *(l.text for l in lines)])
+    _, bottom, _, top = page.get_cropbox()
+    height = top - bottom or 1
+    share = lambda y: min(9, max(-9, (y - bottom) / height))  # also of a NaN
+    lines = _page_lines(page, share, height)
+    for text, box in _annotations(document.formenv, page):
+      if box:
+        _add_typed(lines, text, share(box.bottom), share(box.top))
+      else:
+        comments.append(text[:80])
+    size += sum(len(line.text) + 1 for line in lines)
     if max_size and size > max_size:
       return {'too_large': size}
     pages.append(lines)
     page.close()
+  if not pages:
+    return {'error': 'a PDF without pages'}
   return {'pages': pages, 'comments': comments}
 
 
-def _page_lines(page):
+def _page_lines(page, share, height):
   """Returns the _Lines of a page."""
   import pypdfium2.raw as pdfium
 
   reader = page.get_textpage()
-  textpage, x, y = reader.raw, ctypes.c_double(), ctypes.c_double()
-  _, bottom, _, top = page.get_cropbox()
-  height = top - bottom or 1
+  x, y = ctypes.c_double(), ctypes.c_double()
+  size_of = functools.partial(pdfium.FPDFText_GetFontSize, reader.raw)
 
   def place(at):
-    pdfium.FPDFText_GetCharOrigin(textpage, at, x, y)
+    pdfium.FPDFText_GetCharOrigin(reader.raw, at, x, y)
     return x.value, y.value
 
-  def size_of(at):  # of the font
-    return pdfium.FPDFText_GetFontSize(textpage, at)
+  def is_wide(gap):
+    start, end = found.start() + gap.start() - 1, found.start() + gap.end()
+    return place(end)[0] - place(start)[0] > 3 * size
 
   lines = []
   text = reader.get_text_range() if reader.count_chars() else ''
   for found in _LINE.finditer(text):
     line, start = found[0], found.start()
-    if not line.strip():
-      continue
-    at = start + len(line) - len(line.lstrip())
-    size, base = size_of(at), place(at)[1]
-    share = min(max((base - bottom) / height, -9), 9)
-    is_split = min(share, 1 - share) < _MARGIN and any(
-        place(start + gap.end())[0] - place(start + gap.start() - 1)[0]
-        > 3 * size
-        for gap in _BESIDE_NUMBER.finditer(line)
+    size, at = size_of(start), share(place(start)[1])
+    is_split = min(at, 1 - at) < _MARGIN and any(
+        map(is_wide, _BESIDE_NUMBER.finditer(line))
     )
     for digits in reversed([*_DIGITS.finditer(line)]):
-      large = 0.9 * size_of(start + digits.start())
-      if size_of(start + digits.end() - 1) < large:  # raised or lowered
-        small = digits.start()
-        while size_of(start + small) >= large:
-          small += 1
-        rise = place(start + small)[1] - place(start + digits.start())[1]
-        mark = '^' if rise > 0 else '_'
-        if line[digits.end() :][:1] in ('/', '⁄'):  # a fraction
-          mark = ' '
-        line = line[:small] + mark + line[small:]
+      first, last = start + digits.start(), start + digits.end() - 1
+      large = 0.9 * size_of(first)
+      if size_of(last) < large:  # raised or lowered
+        small = next(i for i in range(first, last + 1) if size_of(i) < large)
+        mark = '^' if place(small)[1] > place(first)[1] else '_'
+        mark = ' ' if line[digits.end() :][:1] in ('/', '⁄') else mark
+        line = line[: small - start] + mark + line[small - start :]
     words = line.replace('\ufffe', '-').replace('\x02', '-').split()
-    lines.append(_Line(' '.join(words), share, size / height, is_split))
+    lines.append(_Line(' '.join(words), at, size / height, is_split))
   return lines
 
 
-def _add_typed(document, page, lines):
-  """Adds what was typed on a page to its lines; returns its comments.
-
-  A text joins the row that it stands in, or is a line of its own.
-  """
+def _annotations(form, page):
+  """Yields (text, its box if it was typed on the page) of annotations."""
   import pypdfium2.raw as pdfium
 
-  form, box, comments = document.formenv, pdfium.FS_RECTF(), []
-  _, bottom, _, top = page.get_cropbox()
+  box = pdfium.FS_RECTF()
+  buttons = pdfium.FPDF_FORMFIELD_CHECKBOX, pdfium.FPDF_FORMFIELD_RADIOBUTTON
   for i in range(pdfium.FPDFPage_GetAnnotCount(page)):
     note = pdfium.FPDFPage_GetAnnot(page, i)
-    kind, text = pdfium.FPDFAnnot_GetSubtype(note), ''
+    kind = pdfium.FPDFAnnot_GetSubtype(note)
+    get = functools.partial(pdfium.FPDFAnnot_GetStringValue, note, b'Contents')
     if kind == pdfium.FPDF_ANNOT_WIDGET and form:
-      text = _string(pdfium.FPDFAnnot_GetFormFieldValue, form, note)
-      if pdfium.FPDFAnnot_GetFormFieldType(form, note) in (
-          pdfium.FPDF_FORMFIELD_CHECKBOX,
-          pdfium.FPDF_FORMFIELD_RADIOBUTTON,
-      ):
-        text = '[x]' if pdfium.FPDFAnnot_IsChecked(form, note) else ''
-    elif kind not in (pdfium.FPDF_ANNOT_LINK, pdfium.FPDF_ANNOT_POPUP):
-      text = _string(pdfium.FPDFAnnot_GetStringValue, note, b'Contents')
+      get = functools.partial(pdfium.FPDFAnnot_GetFormFieldValue, form, note)
+    size = get(None, 0)
+    text = (pdfium.FPDF_WCHAR * (size // 2))()
+    get(text, size)
+    text = ' '.join(bytes(text).decode('utf-16-le', 'replace')[:-1].split())
+    if form and pdfium.FPDFAnnot_GetFormFieldType(form, note) in buttons:
+      text = '[x]' * pdfium.FPDFAnnot_IsChecked(form, note)
     pdfium.FPDFAnnot_GetRect(note, box)
     pdfium.FPDFPage_CloseAnnot(note)
-    text = ' '.join(text.split())
-    if kind not in (pdfium.FPDF_ANNOT_WIDGET, pdfium.FPDF_ANNOT_FREETEXT):
-      comments += [text] if text else []
-    elif text:
-      low, high = (
-          (y - bottom) / (top - bottom or 1) for y in (box.bottom, box.top)
-      )
-      at = [n for n, line in enumerate(lines) if low <= line.y <= high][-1:]
-      if at:
-        old = lines[at[0]]
-        lines[at[0]] = old._replace(text=f'{old.text} {text}')
-      else:
-        below = [n for n, line in enumerate(lines) if line.y < low]
-        lines.insert((below or [len(lines)])[0], _Line(text, low, 0, False))
-  return comments
+    if text and kind not in (pdfium.FPDF_ANNOT_LINK, pdfium.FPDF_ANNOT_POPUP):
+      typed = pdfium.FPDF_ANNOT_WIDGET, pdfium.FPDF_ANNOT_FREETEXT
+      yield text, box if kind in typed else None
 
 
-def _string(get, *arguments):
-  """Returns the string that a function of PDFium writes to a buffer."""
-  import pypdfium2.raw as pdfium
-
-  size = get(*arguments, None, 0)
-  buffer = ctypes.create_string_buffer(size)
-  get(*arguments, ctypes.cast(buffer, ctypes.POINTER(pdfium.FPDF_WCHAR)), size)
-  return buffer.raw.decode('utf-16-le', 'replace').rstrip('\0')
+def _add_typed(lines, text, low, high):
+  """Adds a text to the row of its box, or as a line of its own."""
+  at = next((i for i, line in enumerate(lines) if line.y < low), len(lines))
+  if at and lines[at - 1].y <= high:
+    row = lines[at - 1]
+    lines[at - 1] = row._replace(text=f'{row.text} {text}')
+  else:
+    lines.insert(at, _Line(text, low, 0, False))
 
 
 def _read_lines(data, where, max_bytes):
@@ -243,7 +224,6 @@ def _read_lines(data, where, max_bytes):
         [*_COMMAND, str(max_bytes or 0)],
         input=data,
         capture_output=True,
-        check=False,
         timeout=_SECONDS,
     )
   except subprocess.TimeoutExpired:
@@ -251,21 +231,13 @@ def _read_lines(data, where, max_bytes):
         f'{where}: its text could not be read within {_SECONDS} seconds'
     ) from None
   if done.returncode:
-    last = done.stderr.decode('utf-8', 'replace').strip().splitlines()[-1:]
-    reason = f'its reader ended with status {done.returncode}'
-    reason = last[0] if last else reason
-    raise InputError(f'{where}: a broken PDF: {reason}')
+    lines = done.stderr.decode('utf-8', 'replace').strip().splitlines()
+    lines = lines or [f'its reader ended with status {done.returncode}']
+    raise InputError(f'{where}: a broken PDF: {lines[-1]}')
   found = json.loads(done.stdout)
-  if found.get('error') == 'encrypted':
-    raise InputError(
-        f'{where}: is encrypted; expected a PDF without a password '
-        '(qpdf --decrypt removes it)'
-    )
   if 'error' in found:
-    raise InputError(f'{where}: a broken PDF: {found["error"]}')
+    raise InputError(f'{where}: {found["error"]}')
   markup.check_size(where, found.get('too_large', 0), max_bytes)
-  if not found['pages']:
-    raise InputError(f'{where}: a PDF without pages')
   pages = [
       [_Line(_LEADERS.sub(' … ', text), *rest) for text, *rest in page]
       for page in found['pages']
@@ -273,27 +245,27 @@ def _read_lines(data, where, max_bytes):
   return pages, found['comments']
 
 
-def _without_heads(pages):
-  """Returns the pages without running heads and page numbers, and these."""
-  seen = collections.defaultdict(dict)  # key -> {page: indices of lines}
+def _without_heads(pages, left_out):
+  """Returns the pages without running heads and page numbers."""
+  seen = collections.defaultdict(list)  # key -> [(page, index of the line)]
   for number, lines in enumerate(pages):
     for key, i in _edges(lines, number):
-      seen[key].setdefault(number, set()).add(i)
-  heads = collections.defaultdict(set)  # page -> indices of lines
-  for key, found in seen.items():
-    steps = [b - a for a, b in zip(found, list(found)[1:])]
-    is_near = len(found) >= _RECURS and min(steps) <= _NEAR
+      seen[key].append((number, i))
+  heads = set()
+  for (*_, is_sure), found in seen.items():
+    numbers = dict.fromkeys(number for number, _ in found)
+    step = min((b - a for a, b in itertools.pairwise(numbers)), default=0)
     # A title and a number that count on each page, such as 'Section 3', may be
     # the text's; on every second page they are a head.
-    if is_near and (key[-1] or min(steps) > 1):
-      for number, indices in found.items():
-        heads[number] |= indices
-  kept = [
-      [line for i, line in enumerate(lines) if i not in heads[number]]
+    if len(numbers) >= _RECURS and step <= _NEAR and (is_sure or step > 1):
+      heads.update(found)
+  for number, i in sorted(heads):
+    text = pages[number][i].text
+    left_out.add('line', 'left out as running heads or page numbers', text)
+  return [
+      [line for i, line in enumerate(lines) if (number, i) not in heads]
       for number, lines in enumerate(pages)
   ]
-  lost = [pages[n][i].text for n in sorted(heads) for i in sorted(heads[n])]
-  return kept, lost
 
 
 def _edges(lines, page):
@@ -304,30 +276,31 @@ def _edges(lines, page):
   """
   rows = sorted({round(line.y, 3) for line in lines})
   count = min(_EDGE, len(rows) // 2)
-  gaps = [b - a for a, b in zip(rows, rows[1:])]
+  gaps = [b - a for a, b in itertools.pairwise(rows)]
   size = sorted(line.size for line in lines)[len(lines) // 2] if lines else 0
   usual = sorted(gaps)[len(gaps) // 2] if len(gaps) > 3 else 1.2 * size
+  # {y of a row: (whether it is at the top, the gaps between it and the text)}
   edges = {y: (False, gaps[i:count]) for i, y in enumerate(rows[:count])}
   for i, y in enumerate(rows[::-1][:count]):
     edges[y] = True, gaps[::-1][i:count]
   for i, line in enumerate(lines):
-    y = round(line.y, 3)
-    if y not in edges or line.size > 1.15 * size:  # a title of the page
+    is_top, inwards = edges.get(round(line.y, 3), (False, ()))
+    if not inwards or line.size > 1.15 * size:  # a title of the page
       continue
-    is_top, inwards = edges[y]
     is_apart = max(inwards) > _APART * usual
-    is_margin = min(y, 1 - y) < _MARGIN
+    is_margin = min(line.y, 1 - line.y) < _MARGIN
     place = round(400 * line.y)
     if is_margin and (is_apart or is_top and line.text.isupper()):
       yield (line.text, None, place, True), i
     for text, number in _numbers(line.text):
       words = re.findall(r'[^\W\d_]+', text.lower())
-      if words and _PAGE_WORDS.issuperset(words):
-        yield (text, number - page, place, True), i
-      elif _ONLY_NUMBERS.fullmatch(text) and (is_apart or not is_top):
-        yield (text, number - page, place, True), i
-      elif words and is_margin and is_apart:
-        is_sure = line.is_split or bool(_PARTED.search(text))
+      is_sure = (
+          words
+          and _PAGE_WORDS.issuperset(words)
+          or (_ONLY_NUMBERS.fullmatch(text) and (is_apart or not is_top))
+      )
+      if is_sure or words and is_margin and is_apart:
+        is_sure = bool(is_sure or line.is_split or _PARTED.search(text))
         yield (text, number - page, place, is_sure), i
 
 
@@ -343,13 +316,15 @@ def _numbers(line):
 
 def _join(pages):
   """Joins the lines of all pages to paragraphs; returns a Placed."""
-  known = collections.Counter(
-      word for lines in pages for line in lines for word in _words(line.text)
-  )
+  known = collections.Counter()
+  for text in [line.text.lower() for lines in pages for line in lines]:
+    known.update(re.findall(r'\w+', text))
+    if '-' in text:
+      known.update(_PAIR.findall(text))
   parts, places, at, before = [], [], 0, None
   for number, lines in enumerate(pages, start=1):
-    sizes = sorted(len(line.text) for line in lines)
-    long = sizes[len(lines) * 4 // 5] if lines else 0
+    lengths = sorted(len(line.text) for line in lines) or [0]
+    long = lengths[len(lines) * 4 // 5]
     for i, line in enumerate(lines):
       between = _between(before, line, long, known) if before else ''
       if between is None:  # a hyphenated word
@@ -368,9 +343,7 @@ def _join(pages):
 def _between(before, line, long, known):
   """Returns the separator between two lines; None: remove the hyphen.
 
-  Args:
-    long: the length of the page's long lines (80th percentile).
-    known: Counter of the words of the document.
+  `long` is the length of the page's long lines (80th percentile).
   """
   text = before.text
   if text[-1] in '-\u00ad\u2010\u2011':
@@ -403,17 +376,6 @@ def _hyphen(hyphen, first, rest, known):
     return ' '
   is_compound = compound or '-' in first + rest or not rest[0].islower()
   return '' if is_compound else None
-
-
-def _words(line):
-  """Returns the words of a line and the pairs of compounds, in lower case."""
-  line = line.lower()
-  words = re.findall(r'\w+', line)
-  if '-' in line:
-    for compound in re.findall(r'\w+(?:-\w+)+', line):
-      parts = compound.split('-')
-      words += map('-'.join, zip(parts, parts[1:]))
-  return words
 
 
 if __name__ == '__main__':
