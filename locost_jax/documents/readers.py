@@ -39,9 +39,8 @@ _EMPHASIS = re.compile(r'[*_`]+')
 _MAX_HEADING = 1000  # characters; the rest of a heading is ignored
 
 
-def read_text(data, where, most=None):
+def read_text(data, where, _most=None):
   """Reads a plain text; its places are lines such as "CHAPTER IV"."""
-  del most
   text = markup.decode(data, where)
   found = _CHAPTER.finditer(text)
   return places.with_headings(
@@ -49,9 +48,8 @@ def read_text(data, where, most=None):
   )
 
 
-def read_markdown(data, where, most=None):
+def read_markdown(data, where, _most=None):
   """Reads Markdown: its text is unchanged, its headings are places."""
-  del most
   text, headings = markup.decode(data, where), []
   at, fence, before = 0, None, None
   for line in text.split('\n'):
@@ -77,21 +75,13 @@ def _plain(heading):
   return _EMPHASIS.sub('', _LINK.sub(r'\1', heading))
 
 
-def _read_html(data, where, most):
-  del most
+def _read_html(data, where, _most):
   left_out = places.LeftOut()
   text, headings = markup.html_headings(data, where, left_out=left_out)
   return places.with_headings(text, headings, left_out.notes(where))
 
 
-def _read_epub(data, where, most):
-  left_out = places.LeftOut()
-  text, headings = epub.read_headings(data, where, most, left_out)
-  return places.with_headings(text, headings, left_out.notes(where))
-
-
-def _read_vtt(data, where, most):
-  del most
+def _read_vtt(data, where, _most):
   return subtitles.read(markup.decode(data, where), where)
 
 
@@ -100,16 +90,15 @@ def _read_srt(data, where, most):
   try:
     return _read_vtt(data, where, most)
   except markup.NotDecoded:
-    text = markup.decode(data, where, 'cp1252')
+    found = subtitles.read(markup.decode(data, where, 'cp1252'), where)
     note = f'{where}: not UTF-8; read as windows-1252'
-    found = subtitles.read(text, where)
     return found._replace(notes=(note, *found.notes))
 
 
 READERS = {
     '.md': read_markdown,
     **dict.fromkeys(('.html', '.htm', '.xhtml'), _read_html),
-    '.epub': _read_epub,
+    '.epub': epub.read,
     '.pdf': pdf.read,
     '.docx': docx.read,
     '.vtt': _read_vtt,
