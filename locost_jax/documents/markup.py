@@ -10,7 +10,9 @@ quadratic time for unclosed tags).
 """
 
 import codecs
+import contextlib
 import html
+import itertools
 import re
 
 from locost_jax.documents import places
@@ -94,16 +96,9 @@ def decode(data, where, encoding='utf-8'):
     if data.startswith(mark):
       data, encoding = data[len(mark) :], name
       break
-  if data.startswith(b'\xd0\xcf\x11\xe0'):
-    raise InputError(f'{where}: old Word format: save it as .docx')
   if b'\0' in data and not encoding.startswith(('utf-16', 'utf-32')):
-    kind = 'binary data'
-    if data.startswith(b'%PDF'):
-      kind = 'a PDF (its name must end in .pdf)'
-    elif data.startswith(b'PK\3\4'):
-      kind = 'a zip archive'
     raise InputError(
-        f'{where}: is {kind}, expected text (byte {data.index(0)} is zero)'
+        f'{where}: is binary data, expected text (byte {data.index(0)} is zero)'
     )
   try:
     text = (
@@ -120,15 +115,14 @@ def decode(data, where, encoding='utf-8'):
   return text.replace('\r\n', '\n').replace('\r', '\n')
 
 
-def html_text(data, where, undeclared='cp1252'):
+def html_text(data, where):
   """Returns the text as corpora have it, without signs for raised digits."""
-  page = _Page(
-      _source_text(data, where, undeclared), places.LeftOut(), is_plain=True
-  )
-  return _take_marks(page.text())[0]
+  return html_headings(data, where, is_plain=True)[0]
 
 
-def html_headings(data, where, undeclared='cp1252', left_out=None):
+def html_headings(
+    data, where, undeclared='cp1252', left_out=None, is_plain=False
+):
   """Returns the text of an HTML page and its [(start, heading), ...].
 
   Args:
@@ -139,48 +133,31 @@ def html_headings(data, where, undeclared='cp1252', left_out=None):
     InputError: as `decode`, or an encoding that browsers do not know.
   """
   left_out = places.LeftOut() if left_out is None else left_out
-  page = _Page(_source_text(data, where, undeclared), left_out)
-  return _take_marks(page.text())
-
-
-def _take_marks(text):
-  """Removes the \\4 marks of headings; returns as `html_headings`."""
-  first, *rest = text.split('\4')
-  parts, headings, at = [first], [], len(first)
-  for part in rest:
-    heading = ' '.join(part.strip().split('\n', 1)[0].split())
-    if heading:
-      headings.append((at + len(part) - len(part.lstrip()), heading))
-    parts.append(part)
-    at += len(part)
-  return ''.join(parts), headings
+  source = _source_text(data, where, undeclared)
+  first, *rest = _Page(source, left_out, is_plain).text().split('\4')
+  starts = itertools.accumulate(map(len, [first, *rest]))
+  headings = zip(starts, (part.partition('\n')[0] for part in rest))
+  return first + ''.join(rest), [x for x in headings if x[1].strip()]
 
 
 def _source_text(data, where, undeclared):
   """Returns the source of a page as str."""
   found = _ENCODING.search(data[:2048])
-  if found:
-    declared = _declared((found[1] or found[2]).decode(), where)
-    return decode(data, where, declared)
-  try:
-    return decode(data, where)
-  except InputError:
-    return decode(data, where, undeclared)
-
-
-def _declared(encoding, where):
-  """Returns Python's name of an encoding that a page declares."""
-  try:
+  if not found:
+    try:
+      return decode(data, where)
+    except InputError:
+      return decode(data, where, undeclared)
+  encoding = known = (found[1] or found[2]).decode().lower()
+  with contextlib.suppress(LookupError):
     known = codecs.lookup(encoding).name
-  except LookupError:
-    known = encoding
   known = _READ_AS.get(known, known)
   if not _KNOWN.fullmatch(known):
     raise InputError(
-        f'{where}: declares the unknown encoding {encoding.lower()!r}; '
-        'expected one that browsers know, such as utf-8'
+        f'{where}: declares the unknown encoding {encoding!r}; expected one '
+        'that browsers know, such as utf-8'
     )
-  return known
+  return decode(data, where, known)
 
 
 # A comment, CDATA, a declaration or a tag. An unclosed one reaches to the end
@@ -208,9 +185,7 @@ _LONG_NUMBER = re.compile('&#[xX]?[0-9a-fA-F]{100,}+;?')
 # Marks around a text whose place or form has a meaning, which `_written` writes
 # in signs. _TOKEN is an edge of a number, a name or a sign of a formula.
 _UP, _DOWN, _LINK, _GROUP, _OVER, _BY, _END, _TOKEN = map(chr, range(14, 22))
-_INNERMOST = re.compile(
-    '[\x0e-\x12]([^\x0e-\x14]*)(?:\x13([^\x0e-\x14]*))?\x14'
-)
+_INNERMOST = re.compile('[\x0e-\x12][^\x0e-\x12\x14]*\x14')
 _FRACTION = re.compile(
     '\x0e([^\x0e-\x15]*)\x14\\s?[/\u2044]\\s?\x0f([^\x0e-\x15]*)\x14'
 )
@@ -221,7 +196,7 @@ _APART = re.compile(
 _MARK = re.compile('[\0-\4\x0e-\x15]')
 _STRAY = {_UP: '^', _DOWN: '_', _BY: '/'}  # the others are removed
 _DEPTH = 8  # of nested marks; deeper ones are written as _STRAY has them
-_ATOM = re.compile(r'[\w.,′]*|\([^()]*\)|\[[^\[\]]*\]')
+_ATOM = re.compile(r'[\w.,′]*|.|\([^()]*\)|\[[^\[\]]*\]')
 _POINTS = tuple('.,:;!?"”’»…。、，')
 _STARTS = ('', '\0', '\1', '\2', '\4')  # before the first character of a line
 # {element of a formula: (before it, between its children, after it)}
@@ -398,52 +373,50 @@ class _Page:
       text = places.WIDE_BREAK.sub('', text.replace(' \n', '\n'))
     text = _FRACTION.sub(f'{_OVER}\\1{_BY}\\2{_END}', text.replace('\n', ' '))
     for _ in range(_DEPTH):
-      text, count = _INNERMOST.subn(self._written, text)
+      text, count = _INNERMOST.subn(_written, _APART.sub(' ', text))
       if not count:
         break
-    text = _APART.sub(' ', text)
     text = re.sub('[\x0e-\x15]', lambda m: _STRAY.get(m[0], ''), text)
     # Move the mark of a heading directly before its first character.
     text = re.sub('\4(?= *[\0\1])', '', text)  # an empty heading
-    text = re.sub('\4([\2 ]+)', lambda found: found[1] + '\4', text)
+    text = re.sub('\4([\2\3 ]+)', '\\1\4', text)
     text = re.sub(' {2,}', ' ', text)
     text = re.sub(' ?([\0\1\2]) ?', r'\1', text)
-    text = re.sub(
-        '[\0\1]+', lambda run: '\n\n' if '\0' in run[0] else '\n', text
-    )
-    text = text.replace('\2', '\n').replace('\3', ' ')
+    text = re.sub('\1*\0[\0\1]*', '\n\n', text)
+    text = re.sub('\1+|\2', '\n', text).replace('\3', ' ')
     return re.sub(r'\n{3,}', '\n\n', text).strip()
 
-  def _written(self, found):
-    """Returns what a mark means, such as '^6', ' [4]' or '1/3'."""
-    mark, text = found[0][0], _APART.sub(' ', found[1]).replace(_TOKEN, '')
-    before = found.string[max(found.start() - 4, 0) : found.start()]
-    before = before.rstrip(_TOKEN)[-1:]
-    after = found.string[found.end() : found.end() + 4].lstrip(_TOKEN)[:1]
-    bare, is_near = text.strip(), before.isalnum() or before in _POINTS
-    if re.search('[\0\1\4]', text) or not any(map(str.isalnum, text)):
-      return text
-    if mark == _GROUP:
-      return _grouped(bare)
-    if mark == _OVER:
-      below = _APART.sub(' ', found[2] or '1').replace(_TOKEN, '').strip()
-      text = f'{_grouped(bare)}/{_grouped(below)}'
-      return ' ' * before.isalnum() + text + ' ' * after.isalnum()
-    if mark == _LINK and bare.isdigit() and (is_near or before == _UP):
-      return f' [{bare}]' if is_near else f'[{bare}]'
-    if mark == _LINK or before in (*_STARTS, _LINK):
-      return text
-    if mark == _DOWN:
-      is_glued = bare.isdigit() and before.isalpha() and not after.isdigit()
-      return bare if is_glued else f'_{_grouped(bare, after)}'
-    if bare[0] == '[':
-      return ' ' * is_near + bare
-    is_ordinal = before.isdigit() and len(bare) > 1
-    if bare.isalpha() and (is_ordinal or before.isalpha() and after.isalpha()):
-      return bare  # 5th, McDonald
-    if before in _POINTS and bare.isalnum():
-      return f' [{bare}]'
-    return f'^{_grouped(bare, after)}'
+
+def _written(found):
+  """Returns what a mark means, such as '^6', ' [4]' or '1/3'."""
+  mark, inner = found[0][0], found[0][1:-1].replace(_TOKEN, '')
+  text, _, below = inner.partition(_BY)
+  before = found.string[max(found.start() - 4, 0) : found.start()]
+  before = before.rstrip(_TOKEN)[-1:]
+  after = found.string[found.end() : found.end() + 4].lstrip(_TOKEN)[:1]
+  bare, is_near = text.strip(), before.isalnum() or before in _POINTS
+  if re.search('[\0\1\4]', text) or not any(map(str.isalnum, inner)):
+    return text
+  if mark == _OVER:
+    text = f'{_grouped(bare)}/{_grouped(below.strip() or "1")}'
+    return ' ' * before.isalnum() + text + ' ' * after.isalnum()
+  if mark == _GROUP:
+    return _grouped(bare)
+  if mark == _LINK and bare.isdigit() and (is_near or before == _UP):
+    return f' [{bare}]' if is_near else f'[{bare}]'
+  if mark == _LINK or before in (*_STARTS, _LINK):
+    return text
+  if mark == _DOWN:
+    is_glued = bare.isdigit() and before.isalpha() and not after.isdigit()
+    return bare if is_glued else f'_{_grouped(bare, after)}'
+  if bare[0] == '[':
+    return ' ' * is_near + bare
+  is_ordinal = before.isdigit() and len(bare) > 1
+  if bare.isalpha() and (is_ordinal or before.isalpha() and after.isalpha()):
+    return bare  # 5th, McDonald
+  if before in _POINTS and bare.isalnum():
+    return f' [{bare}]'
+  return f'^{_grouped(bare, after)}'
 
 
 def _grouped(text, after=''):
@@ -454,6 +427,4 @@ def _grouped(text, after=''):
 
 def unescape(text):
   """Returns text with its character references replaced."""
-  return (
-      html.unescape(_LONG_NUMBER.sub('\ufffd', text)) if '&' in text else text
-  )
+  return html.unescape(_LONG_NUMBER.sub('\ufffd', text))

@@ -124,6 +124,9 @@ _JSON = (
 )
 _WEB = ('.html', '.htm', '.xhtml')
 _OTHERS = (
+    ('%PDF', 'a PDF', 'name it .pdf'),
+    ('PK\3\4', 'a zip archive', 'unpack it'),
+    ('\xd0\xcf\x11\xe0', 'an old Word file', 'save it as .docx'),
     (r'\{\\rtf', 'RTF', 'convert it to .docx with LibreOffice'),
     (f'{_PROLOG}<FictionBook', 'FB2', 'convert it to .epub with pandoc'),
     (rf'{_PROLOG}<(?:\w+:)?tt[\s>]', 'TTML', 'convert it to .srt with ttconv'),
