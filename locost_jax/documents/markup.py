@@ -248,18 +248,12 @@ class _Page:
     self._parts, self._open, self._verbatim = [], [_Element('')], 0
     self._left_out, self._is_plain = left_out, is_plain
     self._in_formula, self._has_formulas = False, '<math' in text
-    self._feed(text)
-    self._close(1)
-
-  def _feed(self, text):
-    """Reads the whole page."""
     at = 0
     while found := _MARKUP.search(text, at):
       self._add(unescape(text[at : found.start()]))
       at = found.end()
-      if found['cdata'] is not None:
-        self._add(found['cdata'])
-      elif found['tag'] is not None and found[0].endswith('>'):
+      self._add(found['cdata'] or '')
+      if found['tag'] and found[0].endswith('>'):
         tag, is_closed = found['tag'].lower(), found[0].endswith('/>')
         if not found['end']:
           self._start(tag, found[0])
@@ -269,6 +263,7 @@ class _Page:
           end = _RAW[tag].search(text, at)
           at = end.start() if end else len(text)
     self._add(unescape(text[at:]))
+    self._close(1)
 
   def _start(self, tag, source):
     self._interrupt(tag)

@@ -53,18 +53,16 @@ def read_markdown(data, where, _most=None):
   text, headings = markup.decode(data, where), []
   at, fence, before = 0, None, None
   for line in text.split('\n'):
-    opened = _FENCE.match(line)
+    opened, found = _FENCE.match(line), _HEADING.match(line)
     if fence:
-      if opened and opened[1].startswith(fence):
-        fence = None
+      fence = None if opened and opened[1].startswith(fence) else fence
     elif opened:
       fence = opened[1]
-    elif found := _HEADING.match(line):
+    elif found:
       headings.append((at, _plain(found[1])))
-    elif before is not None and _UNDERLINE.match(line):
+    elif before and _UNDERLINE.match(line):
       headings.append((before[0], _plain(before[1])))
-    is_text = line.strip() and not fence and not _HEADING.match(line)
-    before = (at, line) if is_text else None
+    before = None if fence or found or not line.strip() else (at, line)
     at += len(line) + 1
   return places.with_headings(text, headings)
 
