@@ -270,19 +270,14 @@ def main(values, arguments):
 
 
 def _find_form(values):
-  """Returns the form of the summaries, see `results.Form`.
-
-  Raises:
-    InputError: an ending of --output that is unknown, or is not of --format.
-  """
+  """Returns the form of the summaries; an InputError for a wrong ending."""
   if values.output is None:
     return {'json': 'jsonl'}.get(values.format, values.format)
   form = results.FORMS.get(os.path.splitext(values.output)[1].lower())
   if form is None:
-    *some, last = results.FORMS
     raise InputError(
         f'--output={values.output}: expected a name that ends in '
-        f'{", ".join(some)} or {last}'
+        '.txt, .json, .jsonl or .csv'
     )
   if values['format'].present and values.format[:4] != form[:4]:
     raise InputError(
@@ -372,11 +367,7 @@ def _warn_of_training(run):
 
 
 def _check(values, arguments):
-  """Returns the form of the summaries, see `results.Form`.
-
-  Raises:
-    InputError: flags that no checkpoint or document can use.
-  """
+  """Returns the form of the summaries; an InputError for flags nobody can use."""
   if not values.checkpoint:
     raise InputError(
         '--checkpoint=DIR is missing: expected the WORKDIR of a run, a public '
