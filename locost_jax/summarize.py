@@ -45,8 +45,6 @@ from locost_jax.errors import visible
 from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import results
 
-# The corpora of configs/quickstart.py begin with this.
-_DOCUMENTATION = 'python_docs'
 # The flags that are fields of `documents.Pages`.
 _PAGES = tuple(
     field.name
@@ -355,7 +353,7 @@ def _load(values):
 def _warn_of_training(run):
   """Reports and returns that a model is good for its training texts only."""
   task = run[2].get('data', {}).get('task') if run else ''
-  if not str(task).startswith(_DOCUMENTATION):
+  if not str(task).startswith('python_docs'):  # of configs/quickstart.py
     return ''
   line = (
       'This small model knows only documentation of Python and writes nonsense '

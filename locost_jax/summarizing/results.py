@@ -49,13 +49,13 @@ class Form(NamedTuple):
     is_row = isinstance(entry, dict)
     if self.name in ('json', 'jsonl'):
       return json_line(entry, encoding) if is_row else None
-    if self.name == 'csv' and is_row:
-      rest = entry['tokens_total'] - entry['tokens_read']
-      unread = f'{rest} tokens' if rest else ''
-      cells = entry['id'], text_line(entry), entry['tokens_total'], unread
-      return _csv_line(cells)
-    if self.name == 'csv':
+    if self.name == 'csv' and not is_row:
       return _csv_line((entry.name, '', '', entry.reason))
+    if self.name == 'csv':
+      total = entry['tokens_total']
+      rest = total - entry['tokens_read']
+      unread = f'{rest} tokens' * bool(rest)
+      return _csv_line((entry['id'], text_line(entry), total, unread))
     if not is_row:
       return visible(f'{entry.name}: (left out: {entry.reason})')
     name = visible(f'{entry["id"]}: ') if self.names_documents else ''
@@ -302,8 +302,8 @@ def describe_cut(row, before='', after=''):
   """Returns where max_length ended a summary: 'cut at 32 tokens', or ''."""
   if 'cut_at' not in row:
     return ''
-  parts = row.get('parts_cut')
-  of = f'{parts} part{"" if parts == 1 else "s"} ' if parts else ''
+  parts = row.get('parts_cut', 0)
+  of = f'{parts} part{"s" * (parts > 1)} ' * bool(parts)
   return f'{before}{of}cut at {row["cut_at"]} tokens{after}'
 
 
