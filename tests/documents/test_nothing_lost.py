@@ -32,8 +32,6 @@ PAGES = {
     MATH.format('<msup><mn>10</mn>\n<mn>6</mn></msup>') + KATEX: '10^6',
     MATH.format(f'<msqrt><mn>2</mn></msqrt>{ROOT}'): '√2 8^(1/3)',
 }
-
-
 CUES = {
     'WEBVTT\n00:01 --> 00:02\nA.\n\n00:03.0 --> 00:04,00\nB.': 'A. B.',
     'WEBVTT\n\nNOTE x\n1\n00:01 --> 00:02\nA.\n2\n00:02 --> 00:03\nB.': 'A. B.',
@@ -87,10 +85,10 @@ def test_formats_without_a_reader(data):
 
 
 def test_notes_name_a_wrong_time_and_pages_without_text(tmp_path):
-  text = '1\n00:05 --> 00:03\nA.\n\n2\n00:06 --> 00:07\nB.'
-  (note,) = readers.read('.srt', text.encode(), 'x').notes
+  cues = b'1\n00:05 --> 00:03\nA.\n\n2\n00:06 --> 00:07\nB.'
+  (note,) = readers.read('.srt', cues, 'x').notes
   assert "kept), such as '00:05 --> 00:03 in line 2'" in note
-  pages = {f'{x}.bin': f'<html><p>{x}' for x in 'abc'} | {'d.bin': b'\x89PNG'}
+  pages = {x: f'<html><p>{x}' for x in 'abc'} | {'d': b'\x89PNG'}
   make_book(tmp_path / 'x', pages, kinds=('image/x', 'text/X', '', 'image/png'))
   found = readers.read('.epub', (tmp_path / 'x').read_bytes(), 'x')
   assert found.text == 'a\n\nb\n\nc'

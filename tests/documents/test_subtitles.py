@@ -26,19 +26,6 @@ intro
 <v.loud Grad B>I have a question.
 What is it?
 """
-SRT = """1
-00:00:01,000 --> 00:00:02,000
->> JOHN: Good morning.
-
-2
-00:00:02,100 --> 00:00:03,000
-{\\an8}It is cold.
-
-3
-00:00:09,000 --> 00:00:10,000
->> MARY: It is not.
-"""
-
 
 # (source, text, the label of each place)
 CASES = [
@@ -49,7 +36,9 @@ CASES = [
         '00:00:01, PhD A|00:00:03, PhD A|00:41:07, Grad B',
     ),
     (
-        SRT,
+        '1\n00:00:01,000 --> 00:00:02,000\n>> JOHN: Good morning.\n\n'
+        '2\n00:00:02,100 --> 00:00:03,000\n{\\an8}It is cold.\n\n'
+        '3\n00:00:09,000 --> 00:00:10,000\n>> MARY: It is not.\n',
         'JOHN: Good morning. It is cold.\n\nMARY: It is not.',
         '00:00:01, JOHN|00:00:02, JOHN|00:00:09, MARY',
     ),
