@@ -116,11 +116,6 @@ def decode(data, where, encoding='utf-8'):
   return text.replace('\r\n', '\n').replace('\r', '\n')
 
 
-def html_text(data, where):
-  """Returns the text as corpora have it, without signs for raised digits."""
-  return html_headings(data, where, is_plain=True)[0]
-
-
 def html_headings(
     data, where, undeclared='cp1252', left_out=None, is_plain=False
 ):
@@ -129,6 +124,7 @@ def html_headings(
   Args:
     undeclared: the encoding of a page that declares none and is not UTF-8.
     left_out: `places.LeftOut` to add to.
+    is_plain: as corpora have the text, without signs for raised digits.
 
   Raises:
     InputError: as `decode`, or an encoding that browsers do not know.
@@ -177,10 +173,7 @@ _MARKUP = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 # Up to the end tag of these elements, nothing is markup.
-_RAW = {
-    tag: re.compile(rf'</{tag}(?=[\s/>])', re.IGNORECASE)
-    for tag in ('script', 'style', 'title')
-}
+_RAW = ('script', 'style', 'title')
 # Python refuses to parse numbers this long, which are no character.
 _LONG_NUMBER = re.compile('&#[xX]?[0-9a-fA-F]{100,}+;?')
 # Marks around a text whose place or form has a meaning, which `_written` writes
@@ -260,7 +253,7 @@ class _Page:
         if found['end'] or is_closed:
           self._end(tag)
         elif tag in _RAW:
-          end = _RAW[tag].search(text, at)
+          end = re.compile(rf'(?i)</{tag}(?=[\s/>])').search(text, at)
           at = end.start() if end else len(text)
     self._add(unescape(text[at:]))
     self._close(1)
