@@ -127,16 +127,14 @@ def _report_equal_answers(entries, progress):
 
 def _skip_done(file, jobs, output, pages, progress):
   """Returns the jobs without a summary in FILE; writes the pages of others."""
-  old = {job.number: file.get(_key(job)) for job in jobs}
-  done_before = sum(row is not None for row in old.values())
-  if done_before:
+  done = [(job, row) for job in jobs if (row := file.get(_key(job)))]
+  if done:
     progress.note(
-        f'{output}: {done_before} of {len(jobs)} documents were done before'
+        f'{output}: {len(done)} of {len(jobs)} documents were done before'
     )
-  for job in jobs:
-    if pages and old[job.number]:
-      pages.add(job, old[job.number])
-  return [job for job in jobs if not old[job.number]]
+  for job, row in done if pages else ():
+    pages.add(job, row)
+  return [job for job in jobs if not file.get(_key(job))]
 
 
 def _key(job):
