@@ -45,8 +45,6 @@ from locost_jax.errors import visible
 from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import results
 
-# The corpora of configs/quickstart.py begin with this.
-_DOCUMENTATION = 'python_docs'
 # The flags that are fields of `documents.Pages`.
 _PAGES = tuple(
     field.name
@@ -270,19 +268,14 @@ def main(values, arguments):
 
 
 def _find_form(values):
-  """Returns the form of the summaries, see `results.Form`.
-
-  Raises:
-    InputError: an ending of --output that is unknown, or is not of --format.
-  """
+  """Returns the form of the summaries; an InputError for a wrong ending."""
   if values.output is None:
     return {'json': 'jsonl'}.get(values.format, values.format)
   form = results.FORMS.get(os.path.splitext(values.output)[1].lower())
   if form is None:
-    *some, last = results.FORMS
     raise InputError(
         f'--output={values.output}: expected a name that ends in '
-        f'{", ".join(some)} or {last}'
+        '.txt, .json, .jsonl or .csv'
     )
   if values['format'].present and values.format[:4] != form[:4]:
     raise InputError(
@@ -360,7 +353,7 @@ def _load(values):
 def _warn_of_training(run):
   """Reports and returns that a model is good for its training texts only."""
   task = run[2].get('data', {}).get('task') if run else ''
-  if not str(task).startswith(_DOCUMENTATION):
+  if not str(task).startswith('python_docs'):  # of configs/quickstart.py
     return ''
   line = (
       'This small model knows only documentation of Python and writes nonsense '
@@ -372,11 +365,7 @@ def _warn_of_training(run):
 
 
 def _check(values, arguments):
-  """Returns the form of the summaries, see `results.Form`.
-
-  Raises:
-    InputError: flags that no checkpoint or document can use.
-  """
+  """Returns the form of the summaries; an InputError for flags nobody can use."""
   if not values.checkpoint:
     raise InputError(
         '--checkpoint=DIR is missing: expected the WORKDIR of a run, a public '

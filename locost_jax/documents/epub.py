@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 from locost_jax.documents import archive
 from locost_jax.documents import markup
+from locost_jax.documents import places
 from locost_jax.errors import InputError
 
 _BETWEEN = '\n\n'  # two pages
@@ -15,28 +16,24 @@ _MARKUP = re.compile(rb'[\s\0\xef\xbb\xbf\xfe\xff]*<')
 _TYPE = '{http://www.idpf.org/2007/ops}type'  # of a nav
 
 
-def read_headings(data, where, max_bytes, left_out):
-  """Returns the text of an EPUB and its [(start, heading), ...].
+def read(data, where, max_bytes=None):
+  """Returns the text of an EPUB with its headings as places: a Placed.
 
   A page is read once, even if the spine lists it several times. A page without
   a heading has its title in the table of contents. In a book without such
   titles, pages without a heading are called 'section 3' and so on.
 
-  Args:
-    max_bytes: limit of the total unpacked size; None: no limit.
-    left_out: `places.LeftOut` to add to.
-
   Raises:
-    InputError: broken, encrypted, too large, or a page that is not text.
+    InputError: broken, encrypted, unpacks to more than max_bytes, or a page
+      that is not text.
   """
-  texts, headings, at = [], [], 0
+  left_out, texts, headings, at = places.LeftOut(), [], [], 0
   with archive.open_archive(data, where, 'EPUB', max_bytes) as book:
-    order, contents = _order(book, left_out)
+    order, titles = _order(book, left_out)
     if _encrypted(book) & set(order) or any(map(book.is_locked, order)):
       raise InputError(
           f'{where}: an encrypted EPUB (DRM), which cannot be read'
       )
-    titles = _titles(book, contents)
     for name in order:
       text, found = markup.html_headings(
           book.read(name), f'{where}, {name}', 'utf-8', left_out
@@ -44,13 +41,53 @@ def read_headings(data, where, max_bytes, left_out):
       if not text:
         continue
       section = f'section {len(texts) + 1}'
-      title = titles.get(name, '') if titles else section
-      if not found and title:
-        found = [(0, title)]
+      found = found or [(0, titles.get(name, '') if titles else section)]
       headings += [(at + start, heading) for start, heading in found]
       texts.append(text)
       at += len(text) + len(_BETWEEN)
-  return _BETWEEN.join(texts), headings
+  return places.with_headings(
+      _BETWEEN.join(texts), headings, left_out.notes(where)
+  )
+
+
+def _order(book, left_out):
+  """Returns the names of the pages in reading order, and {page: title}."""
+  root = _xml(book, 'META-INF/container.xml').find('.//{*}rootfile[@full-path]')
+  if root is None:
+    raise InputError(
+        f'{book.where}: a broken EPUB: META-INF/container.xml names no package'
+    )
+  root = root.get('full-path')
+  package, items, contents, order = _xml(book, root), {}, [], []
+  for node in package.iterfind('.//{*}item'):
+    name, kind = _join(root, node.get('href', '')), node.get('media-type', '')
+    if (
+        'nav' in node.get('properties', '').split()
+        or kind == 'application/x-dtbncx+xml'
+    ):
+      contents.append(name)
+    items[node.get('id')] = name, kind, node.get('fallback')
+  spine = [node.get('idref') for node in package.iterfind('.//{*}itemref')]
+  for item in dict.fromkeys(spine):
+    if name := _page(book, items, item):
+      order.append(name)
+    else:
+      name, kind, _ = items.get(item, (item, 'not listed', None))
+      left_out.add('page', 'left out (no text)', f'{name}, {kind}')
+  if not order:
+    raise InputError(f'{book.where}: a broken EPUB: {root} lists no page')
+  return list(dict.fromkeys(order)), _titles(book, contents)
+
+
+def _page(book, items, item):
+  """Returns the name of the first page among an item and its fallbacks."""
+  for _ in range(8):  # fallbacks may be a circle
+    name, kind, item = items.get(item, ('', '', None))
+    if 'html' in kind.lower():
+      return name
+    if name in book and _MARKUP.match(book.read(name)):
+      return name
+  return None
 
 
 def _titles(book, contents):
@@ -58,61 +95,24 @@ def _titles(book, contents):
   titles = {}
   for name in contents:
     try:
-      entries = list(_entries(_xml(book, name)))
+      root = _xml(book, name)
     except (ElementTree.ParseError, KeyError, RuntimeError):
       continue
-    for link, title in entries:
-      titles.setdefault(_join(name, link.partition('#')[0]), title)
+    links = [  # of EPUB 3
+        (link.get('href'), link)
+        for nav in root.iterfind('.//{*}nav')
+        if 'toc' in nav.get(_TYPE, '').split()
+        for link in nav.iterfind('.//{*}a[@href]')
+    ]
+    for point in root.iterfind('.//{*}navPoint'):  # of EPUB 2
+      target, label = point.find('{*}content'), point.find('{*}navLabel')
+      if target is not None and label is not None:
+        links.append((target.get('src', ''), label))
+    for link, label in links:
+      title = ' '.join(''.join(label.itertext()).split())
+      if title:
+        titles.setdefault(_join(name, link.partition('#')[0]), title)
   return titles
-
-
-def _order(book, left_out):
-  """Returns the names of the pages in reading order, and of the contents."""
-  root = next(
-      (
-          node.get('full-path')
-          for node in _xml(book, 'META-INF/container.xml').iter()
-          if _local(node) == 'rootfile' and node.get('full-path')
-      ),
-      None,
-  )
-  if root is None:
-    raise InputError(
-        f'{book.where}: a broken EPUB: META-INF/container.xml names no package'
-    )
-  items, spine, contents = {}, [], []
-  for node in _xml(book, root).iter():
-    if _local(node) == 'item':
-      name, kind = _join(root, node.get('href', '')), node.get('media-type', '')
-      is_nav = 'nav' in node.get('properties', '').split()
-      if is_nav or kind == 'application/x-dtbncx+xml':
-        contents.append(name)
-      items[node.get('id')] = name, kind, node.get('fallback')
-    elif _local(node) == 'itemref':
-      spine.append(node.get('idref'))
-  order = []
-  for item in dict.fromkeys(spine):
-    name = _page(book, items, item)
-    if name is None:
-      name, kind, _ = items.get(item, (item, 'not listed', None))
-      left_out.add('page', 'left out (no text)', f'{name}, {kind}')
-    else:
-      order.append(name)
-  if not order:
-    raise InputError(f'{book.where}: a broken EPUB: {root} lists no page')
-  return list(dict.fromkeys(order)), contents
-
-
-def _page(book, items, item):
-  """Returns the name of the first page among an item and its fallbacks."""
-  for _ in range(8):  # fallbacks may be a circle
-    name, kind, fallback = items.get(item, ('', '', None))
-    if 'html' in kind.lower():
-      return name
-    if name in book and _MARKUP.match(book.read(name)):
-      return name
-    item = fallback
-  return None
 
 
 def _encrypted(book):
@@ -120,11 +120,8 @@ def _encrypted(book):
   name = 'META-INF/encryption.xml'
   if name not in book:
     return set()
-  return {
-      parse.unquote(node.get('URI', ''))
-      for node in _xml(book, name).iter()
-      if _local(node) == 'CipherReference'
-  }
+  nodes = _xml(book, name).iterfind('.//{*}CipherReference')
+  return {parse.unquote(node.get('URI', '')) for node in nodes}
 
 
 def _xml(book, name):
@@ -136,25 +133,3 @@ def _join(name, link):
   return posixpath.normpath(
       posixpath.join(posixpath.dirname(name), parse.unquote(link))
   )
-
-
-def _entries(root):
-  """Yields (link, title) of a table of contents: EPUB 3 (nav), then 2 (NCX)."""
-  for nav in root.iter():
-    if _local(nav) == 'nav' and 'toc' in nav.get(_TYPE, '').split():
-      for node in nav.iter():
-        if _local(node) == 'a' and node.get('href') and _title(node):
-          yield node.get('href'), _title(node)
-  for point in root.iter():
-    if _local(point) == 'navPoint':
-      children = {_local(child): child for child in point}
-      if {'content', 'navLabel'} <= children.keys():
-        yield children['content'].get('src', ''), _title(children['navLabel'])
-
-
-def _title(node):
-  return ' '.join(''.join(node.itertext()).split())
-
-
-def _local(node):
-  return str(node.tag).rpartition('}')[2]

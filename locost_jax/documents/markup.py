@@ -10,7 +10,10 @@ quadratic time for unclosed tags).
 """
 
 import codecs
+import contextlib
+import dataclasses
 import html
+import itertools
 import re
 
 from locost_jax.documents import places
@@ -94,16 +97,9 @@ def decode(data, where, encoding='utf-8'):
     if data.startswith(mark):
       data, encoding = data[len(mark) :], name
       break
-  if data.startswith(b'\xd0\xcf\x11\xe0'):
-    raise InputError(f'{where}: old Word format: save it as .docx')
   if b'\0' in data and not encoding.startswith(('utf-16', 'utf-32')):
-    kind = 'binary data'
-    if data.startswith(b'%PDF'):
-      kind = 'a PDF (its name must end in .pdf)'
-    elif data.startswith(b'PK\3\4'):
-      kind = 'a zip archive'
     raise InputError(
-        f'{where}: is {kind}, expected text (byte {data.index(0)} is zero)'
+        f'{where}: is binary data, expected text (byte {data.index(0)} is zero)'
     )
   try:
     text = (
@@ -120,67 +116,45 @@ def decode(data, where, encoding='utf-8'):
   return text.replace('\r\n', '\n').replace('\r', '\n')
 
 
-def html_text(data, where, undeclared='cp1252'):
-  """Returns the text as corpora have it, without signs for raised digits."""
-  page = _Page(
-      _source_text(data, where, undeclared), places.LeftOut(), is_plain=True
-  )
-  return _take_marks(page.text())[0]
-
-
-def html_headings(data, where, undeclared='cp1252', left_out=None):
+def html_headings(
+    data, where, undeclared='cp1252', left_out=None, is_plain=False
+):
   """Returns the text of an HTML page and its [(start, heading), ...].
 
   Args:
     undeclared: the encoding of a page that declares none and is not UTF-8.
     left_out: `places.LeftOut` to add to.
+    is_plain: as corpora have the text, without signs for raised digits.
 
   Raises:
     InputError: as `decode`, or an encoding that browsers do not know.
   """
   left_out = places.LeftOut() if left_out is None else left_out
-  page = _Page(_source_text(data, where, undeclared), left_out)
-  return _take_marks(page.text())
-
-
-def _take_marks(text):
-  """Removes the \\4 marks of headings; returns as `html_headings`."""
-  first, *rest = text.split('\4')
-  parts, headings, at = [first], [], len(first)
-  for part in rest:
-    heading = ' '.join(part.strip().split('\n', 1)[0].split())
-    if heading:
-      headings.append((at + len(part) - len(part.lstrip()), heading))
-    parts.append(part)
-    at += len(part)
-  return ''.join(parts), headings
+  source = _source_text(data, where, undeclared)
+  first, *rest = _Page(source, left_out, is_plain).text().split('\4')
+  starts = itertools.accumulate(map(len, [first, *rest]))
+  headings = zip(starts, (part.partition('\n')[0] for part in rest))
+  return first + ''.join(rest), [x for x in headings if x[1].strip()]
 
 
 def _source_text(data, where, undeclared):
   """Returns the source of a page as str."""
   found = _ENCODING.search(data[:2048])
-  if found:
-    declared = _declared((found[1] or found[2]).decode(), where)
-    return decode(data, where, declared)
-  try:
-    return decode(data, where)
-  except InputError:
-    return decode(data, where, undeclared)
-
-
-def _declared(encoding, where):
-  """Returns Python's name of an encoding that a page declares."""
-  try:
+  if not found:
+    try:
+      return decode(data, where)
+    except InputError:
+      return decode(data, where, undeclared)
+  encoding = known = (found[1] or found[2]).decode().lower()
+  with contextlib.suppress(LookupError):
     known = codecs.lookup(encoding).name
-  except LookupError:
-    known = encoding
   known = _READ_AS.get(known, known)
   if not _KNOWN.fullmatch(known):
     raise InputError(
-        f'{where}: declares the unknown encoding {encoding.lower()!r}; '
-        'expected one that browsers know, such as utf-8'
+        f'{where}: declares the unknown encoding {encoding!r}; expected one '
+        'that browsers know, such as utf-8'
     )
-  return known
+  return decode(data, where, known)
 
 
 # A comment, CDATA, a declaration or a tag. An unclosed one reaches to the end
@@ -199,10 +173,7 @@ _MARKUP = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 # Up to the end tag of these elements, nothing is markup.
-_RAW = {
-    tag: re.compile(rf'</{tag}(?=[\s/>])', re.IGNORECASE)
-    for tag in ('script', 'style', 'title')
-}
+_RAW = ('script', 'style', 'title')
 # Python refuses to parse numbers this long, which are no character.
 _LONG_NUMBER = re.compile('&#[xX]?[0-9a-fA-F]{100,}+;?')
 # Marks around a text whose place or form has a meaning, which `_written` writes
@@ -222,20 +193,21 @@ _APART = re.compile(
 _MARK = re.compile('[\0-\4\x0e-\x15]')
 _STRAY = {_UP: '^', _DOWN: '_', _BY: '/'}  # the others are removed
 _DEPTH = 8  # of nested marks; deeper ones are written as _STRAY has them
-_ATOM = re.compile(r'[\w.,′]*|\([^()]*\)|\[[^\[\]]*\]')
+_ATOM = re.compile(r'[\w.,′]*|.|\([^()]*\)|\[[^\[\]]*\]')
 _POINTS = tuple('.,:;!?"”’»…。、，')
-_STARTS = ('', '\0', '\1', '\2', '\4')  # before the first character of a line
-# {element of a formula: (before it, between its children, after it)}
+_STARTS = '\0\1\2\4' + _LINK  # before the first character of a line or a link
+# {element of a formula: (before it, before each child)}; the last repeats.
 _MATH = {
-    'mfrac': (_OVER, (_BY,), _END),
-    'msqrt': ('√' + _GROUP, (), _END),
-    'mroot': (_GROUP, (_END + _UP + '1/',), _END),
-    **dict.fromkeys(('msup', 'mover'), (_GROUP, (_END + _UP,), _END)),
-    **dict.fromkeys(('msub', 'munder'), (_GROUP, (_END + _DOWN,), _END)),
-    'msubsup': (_GROUP, (_END + _DOWN, _END + _UP), _END),
-    'munderover': (_GROUP, (_END + _DOWN, _END + _UP), _END),
-    **dict.fromkeys(('mtable', 'mtr'), ('', (' ',), '')),
-    **dict.fromkeys('mi mn mo ms mtext'.split(), ('', (), '')),
+    'mfrac': (_OVER, '', _BY),
+    'msqrt': ('√' + _GROUP, ''),
+    'mroot': (_GROUP, '', _END + _UP + '1/'),
+    **dict.fromkeys(('msup', 'mover'), (_GROUP, '', _END + _UP)),
+    **dict.fromkeys(('msub', 'munder'), (_GROUP, '', _END + _DOWN)),
+    **dict.fromkeys(
+        ('msubsup', 'munderover'), (_GROUP, '', _END + _DOWN, _END + _UP)
+    ),
+    **dict.fromkeys(('mtable', 'mtr'), ('', '', ' ')),
+    **dict.fromkeys('mi mn mo ms mtext'.split(), ('', '')),
 }
 _PAGED = re.compile(
     r'(?:type|role)\s*=\s*["\']?[^"\']{0,80}pagebreak'
@@ -248,13 +220,17 @@ _VOID = frozenset('area br col embed hr img input link meta source wbr'.split())
 _BLANKS = re.compile('[ \t\f\xa0]+')
 
 
+@dataclasses.dataclass
 class _Element:
-  """An open element whose end has a meaning; `dropped` is as in _DROPPED."""
+  """An open element whose end has a meaning."""
 
-  def __init__(self, tag, between=(), after='', dropped=None):
-    self.tag, self.between, self.after = tag, between, after
-    self.dropped, self.texts = dropped, []
-    self.children, self.nested = 0, 0
+  tag: str
+  start: int = 0  # index of its first part
+  before_child: tuple = ('',)  # as in _MATH
+  after: str = ''
+  dropped: tuple | None = None  # as in _DROPPED
+  children: int = 0
+  nested: int = 0  # open elements of the same tag in it
 
 
 class _Page:
@@ -265,75 +241,67 @@ class _Page:
   """
 
   def __init__(self, text, left_out, is_plain=False):
-    self._parts, self._open, self._verbatim = [], [], 0
+    self._parts, self._open, self._verbatim = [], [_Element('')], 0
     self._left_out, self._is_plain = left_out, is_plain
     self._in_formula, self._has_formulas = False, '<math' in text
-    self._feed(text)
-    self._close(0)
-
-  def _feed(self, text):
-    """Reads the whole page."""
     at = 0
     while found := _MARKUP.search(text, at):
       self._add(unescape(text[at : found.start()]))
       at = found.end()
-      if found['cdata'] is not None:
-        self._add(found['cdata'])
-      elif found['tag'] is not None and found[0].endswith('>'):
+      self._add(found['cdata'] or '')
+      if found['tag'] and found[0].endswith('>'):
         tag, is_closed = found['tag'].lower(), found[0].endswith('/>')
         if not found['end']:
           self._start(tag, found[0])
         if found['end'] or is_closed:
           self._end(tag)
         elif tag in _RAW:
-          end = _RAW[tag].search(text, at)
+          end = re.compile(rf'(?i)</{tag}(?=[\s/>])').search(text, at)
           at = end.start() if end else len(text)
     self._add(unescape(text[at:]))
+    self._close(1)
 
   def _start(self, tag, source):
-    if self._open:
-      self._interrupt(tag)
+    self._interrupt(tag)
     self._verbatim += tag == 'pre'
     if tag in _BREAKS or tag == 'br':  # two in a row end a paragraph
       self._parts.append(_BREAKS.get(tag, '\2'))
-    top = self._open[-1] if self._open else None
-    if top and top.dropped is not None:
-      top.nested += tag == top.tag
-      return
-    if tag in _HEADINGS:
-      self._parts.append('\4')
-    if top and self._in_formula:
+    top = self._open[-1]
+    element = None
+    if top.dropped is None:
       top.children += 1
-      if top.between and top.children > 1:
-        i = min(top.children - 1, len(top.between)) - 1
-        self._parts.append(top.between[i])
-    element = self._element(tag, source) if len(self._open) < 64 else None
+      i = min(top.children, len(top.before_child)) - 1
+      self._parts += '\4' * (tag in _HEADINGS), top.before_child[i]
+      element = self._element(tag, source)
     if element:
       self._open.append(element)
-    elif top and top.tag == tag:
-      top.nested += 1
+    else:
+      top.nested += tag == top.tag
 
   def _element(self, tag, source):
     """Returns the _Element of a tag, or None; adds the mark before it."""
+    start = len(self._parts)
+    if len(self._open) > 64:
+      return None
     if tag in _DROPPED and not (self._is_plain and tag in _RUBY):
-      return _Element(tag, dropped=_DROPPED[tag])
+      return _Element(tag, start, dropped=_DROPPED[tag])
     if self._is_plain or tag in _VOID:
       return None
-    before, between, after = '', (), _END
+    before, children, after = '', ('',), _END
     if self._in_formula:
       if tag.startswith('annotation') and self._open[-1].children > 1:
-        return _Element(tag, dropped=_REPEATS)
-      before, between, after = _MATH.get(tag, ('', (), ''))
-      if tag in _MATH:
-        before, after = _TOKEN + before, after + _TOKEN
+        return _Element(tag, start, dropped=_REPEATS)
+      before, *children = _MATH.get(tag, ('', ''))
+      token = _TOKEN * (tag in _MATH)
+      before, after = token + before, _END * bool(before) + token
     elif tag == 'math':
       self._in_formula, after = True, ''
     elif self._has_formulas and _REPEATED.search(source):
-      return _Element(tag, dropped=_REPEATS)
+      return _Element(tag, start, dropped=_REPEATS)
     elif 'noteref' in source:
       before, after = ' [', ']'
     elif ('page' in source or 'pb' in source) and _PAGED.search(source):
-      return _Element(tag, dropped=('page number', 'left out'))
+      return _Element(tag, start, dropped=('page number', 'left out'))
     elif tag in ('sup', 'sub'):
       before = _UP if tag == 'sup' else _DOWN
     elif tag == 'a' and '#' in source:
@@ -341,7 +309,7 @@ class _Page:
     else:
       return None
     self._parts.append(before)
-    return _Element(tag, between, after)
+    return _Element(tag, start, children, after)
 
   def _interrupt(self, tag):
     """Ends the elements that a tag ends: readings, or all at a new line."""
@@ -349,18 +317,15 @@ class _Page:
     if dropped == _READING and tag in _RUBY:
       self._close(len(self._open) - 1)
     elif tag in _BREAKS and dropped in (None, _READING):
-      self._close(0)
+      self._close(1)
 
   def _end(self, tag):
-    if self._open:
-      self._interrupt(tag)
-    for i in reversed(range(len(self._open))):
-      if self._open[i].tag == tag:
-        if self._open[i].nested:
-          self._open[i].nested -= 1
-        else:
-          self._close(i)
-        break
+    self._interrupt(tag)
+    found = [i for i, element in enumerate(self._open) if element.tag == tag]
+    if found and self._open[found[-1]].nested:
+      self._open[found[-1]].nested -= 1
+    elif found:
+      self._close(found[-1])
     if tag in _BREAKS:
       self._parts.append(_BREAKS[tag])
     self._verbatim = max(self._verbatim - (tag == 'pre'), 0)
@@ -369,28 +334,26 @@ class _Page:
     """Closes the open elements from an index on."""
     while len(self._open) > index:
       element = self._open.pop()
+      self._in_formula &= element.tag != 'math'
       if element.dropped is None:
         self._parts.append(element.after)
-      words = ' '.join(element.texts).split()
-      if any(map(str.isalnum, ''.join(words))):
+        continue
+      parts = self._parts[element.start :]
+      self._parts[element.start :] = [x for x in parts if x in '\0\1\2']
+      words = _MARK.sub(' ', ' '.join(parts)).split()
+      if element.dropped and any(map(str.isalnum, ''.join(words))):
         count = len(words) if element.dropped[0] == 'word' else 1
         self._left_out.add(*element.dropped, ' '.join(words), count)
-      if element.tag == 'math':
-        self._in_formula = False
 
   def _add(self, data):
-    dropped = self._open[-1].dropped if self._open else None
-    if dropped and data:
-      self._open[-1].texts.append(data)
-    elif dropped is None and data:
-      data = _MARK.sub('', data)
-      if self._verbatim:
-        data = data.replace('\n', '\2').replace(' ', '\3')
-      elif self._in_formula:
-        data = data.strip(' \t\n\f\xa0\u2061\u2062\u2063\u2064')
-      else:
-        data = _BLANKS.sub(' ', data)
-      self._parts.append(data)
+    data = _MARK.sub('', data)
+    if self._verbatim:
+      data = data.replace('\n', '\2').replace(' ', '\3')
+    elif self._in_formula:
+      data = data.strip(' \t\n\f\xa0\u2061\u2062\u2063\u2064')
+    else:
+      data = _BLANKS.sub(' ', data)
+    self._parts.append(data)
 
   def text(self):
     """Returns the text so far, with marks replaced by line breaks."""
@@ -399,14 +362,12 @@ class _Page:
       text = places.WIDE_BREAK.sub('', text.replace(' \n', '\n'))
     text = write_marks(text.replace('\n', ' '))
     # Move the mark of a heading directly before its first character.
-    text = re.sub('\4(?= *[\0\1])', '', text)  # an empty heading
-    text = re.sub('\4([\2 ]+)', lambda found: found[1] + '\4', text)
+    text = re.sub('\4(?= *(?:[\0\1]|\\Z))', '', text)  # an empty heading
+    text = re.sub('\4([\2\3 ]+)', '\\1\4', text)
     text = re.sub(' {2,}', ' ', text)
     text = re.sub(' ?([\0\1\2]) ?', r'\1', text)
-    text = re.sub(
-        '[\0\1]+', lambda run: '\n\n' if '\0' in run[0] else '\n', text
-    )
-    text = text.replace('\2', '\n').replace('\3', ' ')
+    text = re.sub('\1*\0[\0\1]*', '\n\n', text)
+    text = re.sub('\1+|\2', '\n', text).replace('\3', ' ')
     return re.sub(r'\n{3,}', '\n\n', text).strip()
 
 
@@ -461,6 +422,4 @@ def _grouped(text, after=''):
 
 def unescape(text):
   """Returns text with its character references replaced."""
-  return (
-      html.unescape(_LONG_NUMBER.sub('\ufffd', text)) if '&' in text else text
-  )
+  return html.unescape(_LONG_NUMBER.sub('\ufffd', text))

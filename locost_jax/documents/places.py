@@ -65,12 +65,10 @@ def clean(placed):
   marks and byte order marks are removed; lines of Chinese and Japanese that
   were broken at a width are joined.
   """
-  starts = [place.start for place in placed.places]
-  bounds = [0, *starts, len(placed.text)]
+  bounds = [0, *(place.start for place in placed.places), len(placed.text)]
   texts = [_plain(placed.text[a:b]) for a, b in itertools.pairwise(bounds)]
-  starts = itertools.accumulate(map(len, texts))
   labels = [_plain(place.label) for place in placed.places]
-  found = tuple(map(Place, starts, labels))
+  found = tuple(map(Place, itertools.accumulate(map(len, texts)), labels))
   return placed._replace(text=''.join(texts), places=found)
 
 
@@ -107,18 +105,13 @@ def label_at(places, offset):
 
 
 def label_of(places, span):
-  """Returns the labels of a passage's first and last place.
+  """Returns 'page 3', 'page 3 to page 5', '00:41:07 to 00:41:19, PhD A' or ''.
 
   Args:
-    span: (start, end) of the passage, in characters; end is exclusive.
-
-  Returns:
-    'page 3', 'page 3 to page 5', '00:41:07 to 00:41:19, PhD A', or ''.
+    span: (start, end) of a passage, in characters; end is exclusive.
   """
-  first, last = (
-      label_at(places, offset)
-      for offset in (span[0], max(span[0], span[1] - 1))
-  )
+  first = label_at(places, span[0])
+  last = label_at(places, max(span[0], span[1] - 1))
   if first == last or not first:
     return first
   time, comma, speaker = first.partition(', ')

@@ -39,9 +39,8 @@ _EMPHASIS = re.compile(r'[*_`]+')
 _MAX_HEADING = 1000  # characters; the rest of a heading is ignored
 
 
-def read_text(data, where, most=None):
+def read_text(data, where, _most=None):
   """Reads a plain text; its places are lines such as "CHAPTER IV"."""
-  del most
   text = markup.decode(data, where)
   found = _CHAPTER.finditer(text)
   return places.with_headings(
@@ -49,24 +48,21 @@ def read_text(data, where, most=None):
   )
 
 
-def read_markdown(data, where, most=None):
+def read_markdown(data, where, _most=None):
   """Reads Markdown: its text is unchanged, its headings are places."""
-  del most
   text, headings = markup.decode(data, where), []
   at, fence, before = 0, None, None
   for line in text.split('\n'):
-    opened = _FENCE.match(line)
+    opened, found = _FENCE.match(line), _HEADING.match(line)
     if fence:
-      if opened and opened[1].startswith(fence):
-        fence = None
+      fence = None if opened and opened[1].startswith(fence) else fence
     elif opened:
       fence = opened[1]
-    elif found := _HEADING.match(line):
+    elif found:
       headings.append((at, _plain(found[1])))
-    elif before is not None and _UNDERLINE.match(line):
+    elif before and _UNDERLINE.match(line):
       headings.append((before[0], _plain(before[1])))
-    is_text = line.strip() and not fence and not _HEADING.match(line)
-    before = (at, line) if is_text else None
+    before = None if fence or found or not line.strip() else (at, line)
     at += len(line) + 1
   return places.with_headings(text, headings)
 
@@ -77,21 +73,13 @@ def _plain(heading):
   return _EMPHASIS.sub('', _LINK.sub(r'\1', heading))
 
 
-def _read_html(data, where, most):
-  del most
+def _read_html(data, where, _most):
   left_out = places.LeftOut()
   text, headings = markup.html_headings(data, where, left_out=left_out)
   return places.with_headings(text, headings, left_out.notes(where))
 
 
-def _read_epub(data, where, most):
-  left_out = places.LeftOut()
-  text, headings = epub.read_headings(data, where, most, left_out)
-  return places.with_headings(text, headings, left_out.notes(where))
-
-
-def _read_vtt(data, where, most):
-  del most
+def _read_vtt(data, where, _most):
   return subtitles.read(markup.decode(data, where), where)
 
 
@@ -100,16 +88,15 @@ def _read_srt(data, where, most):
   try:
     return _read_vtt(data, where, most)
   except markup.NotDecoded:
-    text = markup.decode(data, where, 'cp1252')
+    found = subtitles.read(markup.decode(data, where, 'cp1252'), where)
     note = f'{where}: not UTF-8; read as windows-1252'
-    found = subtitles.read(text, where)
     return found._replace(notes=(note, *found.notes))
 
 
 READERS = {
     '.md': read_markdown,
     **dict.fromkeys(('.html', '.htm', '.xhtml'), _read_html),
-    '.epub': _read_epub,
+    '.epub': epub.read,
     '.pdf': pdf.read,
     '.docx': docx.read,
     '.vtt': _read_vtt,
@@ -135,6 +122,9 @@ _JSON = (
 )
 _WEB = ('.html', '.htm', '.xhtml')
 _OTHERS = (
+    ('%PDF', 'a PDF', 'name it .pdf'),
+    ('PK\3\4', 'a zip archive', 'unpack it'),
+    ('\xd0\xcf\x11\xe0', 'an old Word file', 'save it as .docx'),
     (r'\{\\rtf', 'RTF', 'convert it to .docx with LibreOffice'),
     (f'{_PROLOG}<FictionBook', 'FB2', 'convert it to .epub with pandoc'),
     (rf'{_PROLOG}<(?:\w+:)?tt[\s>]', 'TTML', 'convert it to .srt with ttconv'),

@@ -34,6 +34,7 @@ _MARKS = re.compile(
     re.I,
 )
 _COMMENT = re.compile(r'(?:NOTE|STYLE|REGION)(?:\s|\Z)')
+_PARAGRAPH = '\n\n'  # between paragraphs
 _PAUSE = 2.0  # a longer pause (seconds) after a sentence ends a paragraph
 _LONG = 600  # a longer paragraph (characters) ends with its current sentence
 _TOUCH = 0.011  # seconds between cues of rolling captions, at most
@@ -49,15 +50,22 @@ def read(text, where):
   Raises:
     InputError: a file without a valid time.
   """
-  left_out, pieces, found, at = places.LeftOut(), [], [], 0
+  left_out, pieces, found = places.LeftOut(), [], []
+  at = -len(_PARAGRAPH)  # the text begins after the first break
   before, length = None, 0  # the previous line; characters of the paragraph
   for line in _lines(_cues(text, where, left_out), left_out):
     start, _, speaker, words = line
-    between = _between(before, line, length) if before else ''
-    if between == '\n\n' or not before:
+    between = _PARAGRAPH
+    if before and speaker == before[2]:
+      is_late = length > _LONG or start - before[1] > _PAUSE
+      if not (is_late and _ENDS.search(before[3])):
+        wide = places.WIDE_BREAK.search(f'{before[3][-1]}\n{words[0]}')
+        between = '' if wide else ' '
+    if between == _PARAGRAPH:
       words, length = f'{speaker}: {words}' if speaker else words, 0
     at += len(between)
-    label = _clock(start) + (f', {speaker}' if speaker else '')
+    clock = f'{int(start) // 3600:02}:{int(start) // 60 % 60:02}:'
+    label = f'{clock}{int(start) % 60:02}' + (speaker and f', {speaker}')
     if not found or found[-1].label != label:
       found.append(places.Place(at, label))
     pieces += [between, words]
@@ -66,16 +74,8 @@ def read(text, where):
     before = line
   if not before:
     raise InputError(f'{where}: has no subtitles')
-  return places.Placed(''.join(pieces), tuple(found), left_out.notes(where))
-
-
-def _between(before, line, length):
-  """Returns what stands between two lines: blank, a paragraph or nothing."""
-  is_late = length > _LONG or line[0] - before[1] > _PAUSE
-  if line[2] != before[2] or (is_late and _ENDS.search(before[3])):
-    return '\n\n'
-  wide = places.WIDE_BREAK.search(f'{before[3][-1]}\n{line[3][0]}')
-  return '' if wide else ' '
+  text = ''.join(pieces[1:])
+  return places.Placed(text, tuple(found), left_out.notes(where))
 
 
 def _cues(text, where, left_out):
@@ -88,10 +88,9 @@ def _cues(text, where, left_out):
     previous = lines[n - 1]
     if _TIMES.match(line) or _LIKE_TIMES.match(line):
       # The line before is the cue's number, or its name after a blank line.
-      is_apart = n < 3 or not lines[n - 2]
-      is_number = previous.isdigit() and (
-          is_apart or is_numbered or len(cues) == 1
-      )
+      is_apart = not lines[n - 2]
+      is_first = is_apart or is_numbered or len(cues) == 1
+      is_number = previous.isdigit() and is_first
       is_numbered |= is_number
       if not skipped and previous and (is_number or (is_vtt and is_apart)):
         name = cues[-1][2].pop()
@@ -114,11 +113,9 @@ def _cues(text, where, left_out):
       elif skipped == 'NOTE' and line:
         count = len(line.split())
         left_out.add('word', 'left out as comments', line.strip(), count)
-  if not is_timed and not any(lines[1 + is_vtt :]):
-    raise InputError(f'{where}: has no subtitles')
-  if not is_timed:
-    like = [n for n, line in enumerate(lines) if _LIKE_TIMES.match(line)]
-    n = like[0] if like else 1
+  if not is_timed and any(lines[1 + is_vtt :]):
+    like = (i for i, line in enumerate(lines) if _LIKE_TIMES.match(line))
+    n = next(like, 1)
     raise InputError(
         f'{where}:{n}: expected a time like 00:01:02.000 --> 00:01:04.000, got '
         f'{lines[n][:60]!r}'
@@ -128,23 +125,18 @@ def _cues(text, where, left_out):
 
 def _times(line):
   """Returns the seconds of 'START --> END ...' and words after it, or None."""
-  found = _TIMES.match(line)
-  start, end = map(_seconds, found.groups()[:2]) if found else (None, None)
-  if start is None or end is None:
+  found, times = _TIMES.match(line), []
+  for time in found.groups()[:2] if found else ():
+    *numbers, last = re.findall(r'\d+', time)
+    if len(numbers) == 3 or re.search(r'[.,;] ?\d+\Z', time):
+      last = f'{numbers.pop()}.{last}'  # a fraction
+    minutes = sum(int(x) * 60**i for i, x in enumerate(reversed(numbers)))
+    if float(last) < 60:
+      times.append(0.0 if time[0] == '-' else 60 * minutes + float(last))
+  if len(times) < 2:
     return None
   is_words = not all(map(_SETTING.fullmatch, found[3].split()))
-  return start, end, found[3].strip() * is_words
-
-
-def _seconds(time):
-  """Returns the seconds of '1:02:03,5', '02:03.5' and the like, or None."""
-  *numbers, last = re.findall(r'\d+', time)
-  if len(numbers) == 3 or re.search(r'[.,;] ?\d+\Z', time):
-    last = f'{numbers.pop()}.{last}'
-  minutes = sum(int(x) * 60**i for i, x in enumerate(reversed(numbers)))
-  if float(last) >= 60:
-    return None
-  return 0.0 if time[0] == '-' else 60 * minutes + float(last)
+  return *times, found[3].strip() * is_words
 
 
 def _lines(cues, left_out):
@@ -176,10 +168,3 @@ def _plain(line):
   """Returns a line without markup."""
   line = _BREAK.sub(lambda found: found[1] or ' ', line)
   return ' '.join(markup.unescape(_MARKS.sub('', line)).split())
-
-
-def _clock(seconds):
-  """Formats seconds as 'HH:MM:SS'."""
-  minutes, seconds = divmod(int(seconds), 60)
-  hours, minutes = divmod(minutes, 60)
-  return f'{hours:02}:{minutes:02}:{seconds:02}'

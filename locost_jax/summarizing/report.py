@@ -26,10 +26,15 @@ class Pages:
     failures: the number of pages that could not be written.
   """
 
-  def __init__(self, summarizer, settings, parts, where, jobs, progress):
+  def __init__(
+      self, summarizer, settings, parts, where, jobs, unread, progress
+  ):
     """Prepares the pages of `jobs`; where: `write_summaries.Where`."""
     self._summarizer, self._path = summarizer, where.report
     self._parts = parts  # `stream.Parts`, or None
+    if len(jobs) == 1:  # several have a list, which shows what is left out
+      names = [f'{other.name}: {other.reason}' for other in unread]
+      settings = {**settings, 'left out': '; '.join(names) or None}
     self._settings = dict(settings, checkpoint=where.checkpoint)
     self._jobs, self._progress, self._entries = jobs, progress, {}
     self.failures = 0
@@ -56,11 +61,7 @@ class Pages:
     self._try(job.document.id, lambda: self._write(job, row, done))
 
   def write_index(self, left_out):
-    """Writes the list of several pages; returns if there is a list or page.
-
-    Args:
-      left_out: list of `documents.LeftOut`, which the list shows, too.
-    """
+    """Writes the list of pages and `documents.LeftOut`; returns if any is."""
     if len(self._jobs) > 1 and self._entries:
       return self._try('all summaries', lambda: self._write_index(left_out))
     return bool(self._entries)

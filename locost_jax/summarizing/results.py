@@ -28,7 +28,8 @@ from locost_jax.errors import visible
 PARTIAL = '.partial'  # behind FILE, until all summaries are done
 _FIELDS = ('id', 'prediction', 'sha256')
 _BEGIN = b'{"id": '  # every row that is appended to FILE.partial
-# The form of each ending of FILE.
+# The form of each ending of FILE: a line each, a list of objects, an object on
+# each line, or a table of _CSV.
 FORMS = {'.txt': 'text', '.json': 'json', '.jsonl': 'jsonl', '.csv': 'csv'}
 _CSV = 'file', 'summary', 'tokens', 'left out'
 
@@ -36,9 +37,7 @@ _CSV = 'file', 'summary', 'tokens', 'left out'
 class Form(NamedTuple):
   """How summaries are written."""
 
-  # 'text': a line each; 'jsonl': an object on each line; 'json': one list of
-  # these objects; 'csv': a table of _CSV.
-  name: str = 'text'
+  name: str = 'text'  # a value of FORMS
   names_documents: bool = False  # whether text has the name of each document
 
   def head(self):
@@ -46,20 +45,17 @@ class Form(NamedTuple):
     return _csv_line(_CSV) if self.name == 'csv' else None
 
   def show(self, entry, encoding='utf-8'):
-    """Returns the line of a row, or of a `documents.LeftOut`.
-
-    JSON has no line for a document without a summary: None.
-    """
+    """Returns the line of a row or a `documents.LeftOut`; None: it has none."""
     is_row = isinstance(entry, dict)
     if self.name in ('json', 'jsonl'):
       return json_line(entry, encoding) if is_row else None
+    if self.name == 'csv' and not is_row:
+      return _csv_line((entry.name, '', '', entry.reason))
     if self.name == 'csv':
-      if not is_row:
-        return _csv_line((entry.name, '', '', entry.reason))
-      rest = entry['tokens_total'] - entry['tokens_read']
-      unread = f'{rest} tokens' if rest else ''
-      cells = entry['id'], text_line(entry), entry['tokens_total'], unread
-      return _csv_line(cells)
+      total = entry['tokens_total']
+      rest = total - entry['tokens_read']
+      unread = f'{rest} tokens' * bool(rest)
+      return _csv_line((entry['id'], text_line(entry), total, unread))
     if not is_row:
       return visible(f'{entry.name}: (left out: {entry.reason})')
     name = visible(f'{entry["id"]}: ') if self.names_documents else ''
@@ -209,16 +205,16 @@ class Results:
     if self._journal.problem:
       raise InputError(f'{self._partial}: {self._journal.problem}')
 
-  def finish(self, entries):
+  def finish(self, entries, report=lambda line: None):
     """Writes FILE and removes FILE.partial.
+
+    A JSONL file keeps its old rows, at its front; others have only the
+    documents of this call.
 
     Args:
       entries: for each document of this call, in order, its (file, id, sha256)
         or a `documents.LeftOut`.
-
-    Returns:
-      The number of rows of other documents at the front of FILE. A JSONL file
-      keeps its old rows; others have only the documents of this call.
+      report: takes a line about rows of other documents.
 
     Raises:
       InputError: it cannot be written; the rows stay in FILE.partial.
@@ -235,7 +231,11 @@ class Results:
           f'{self._partial}'
       ) from None
     os.unlink(self._partial)
-    return len(others)
+    if others:
+      report(
+          f'{self._path}: keeps {len(others)} summaries of documents that were '
+          'not named now'
+      )
 
   def close(self):
     """Closes FILE.partial, and removes it if it has no row."""
@@ -302,8 +302,8 @@ def describe_cut(row, before='', after=''):
   """Returns where max_length ended a summary: 'cut at 32 tokens', or ''."""
   if 'cut_at' not in row:
     return ''
-  parts = row.get('parts_cut')
-  of = f'{parts} part{"" if parts == 1 else "s"} ' if parts else ''
+  parts = row.get('parts_cut', 0)
+  of = f'{parts} part{"s" * (parts > 1)} ' * bool(parts)
   return f'{before}{of}cut at {row["cut_at"]} tokens{after}'
 
 

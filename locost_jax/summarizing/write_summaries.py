@@ -64,43 +64,47 @@ def write(summarizer, documents, options, where, unread=()):
   if where.form != 'text' or where.output:
     made_with = describe_origin(summarizer, settings, options, where.dtype)
   jobs = _make_jobs(documents, summarizer.pages, progress)
-  pages = None
+  pages, todo = None, jobs
   if where.report:
-    shown = dict(settings)
-    if len(jobs) == 1:  # several have a list, which shows what is left out
-      names = [f'{other.name}: {other.reason}' for other in unread]
-      shown['left out'] = '; '.join(names) or None
-    pages = _make_pages(summarizer, shown, options, where, jobs, progress)
-  order = sorted([*jobs, *unread], key=_place)
+    from locost_jax.summarizing import report  # its template engine is slow
+
+    pages = report.Pages(
+        summarizer, settings, options.parts, where, jobs, unread, progress
+    )
+  # {a LeftOut, or the number of a job: its row, or why it is left out}
+  found = {other: other for other in unread}
+  places = {job.number: job.document.place for job in jobs}
+  places |= {other: other.place for other in unread}
+  order = sorted(places, key=places.get)
   many = bool(unread) or len({job.document.source for job in jobs}) > 1
-  form, found = results.Form(where.form, many), {}
+  form = results.Form(where.form, many)
   with contextlib.ExitStack() as stack:
-    file, todo = None, jobs
     if where.output:
       file = results.Results(where.output, made_with, form, where.overwrite)
       stack.callback(file.close)
       todo = _skip_done(file, jobs, where.output, pages, progress)
+      add = lambda _, entry: isinstance(entry, dict) and file.add(entry)
     else:
-      printer = _Printer(form, order, progress)
+      add = _Printer(form, order, found, progress).add
     stack.enter_context(end_at_once(progress, where.output))
     for done in summarizer.stream(todo, options, progress):
-      entry = found[done.job.number] = _entry(done, made_with)
-      if file is None:
-        printer.add(done.job.number, entry)
-      elif not done.error:
-        file.add(entry)
+      number, document = done.job.number, done.job.document
+      found[number] = (
+          documents_lib.left_out(document.place, document.id, done.error)
+          if done.error
+          else {**done.row, **made_with}
+      )
+      add(number, found[number])
       progress.note(visible(_describe_done(done, len(jobs), summarizer.pages)))
       if pages and not done.error:
-        pages.add(done.job, entry, done)
+        pages.add(done.job, found[number], done)
       done = done._replace(memory=None)  # free it for the next batch
-    if file and (others := file.finish([_in_file(x, found) for x in order])):
-      progress.note(
-          f'{where.output}: keeps {others} summaries of documents that were '
-          'not named now'
-      )
+    lost = {x: y for x, y in found.items() if isinstance(y, _LeftOut)}
+    if where.output:
+      file.finish([lost.get(x) or _key(jobs[x]) for x in order], progress.note)
   _report_equal_answers(found.values(), progress)
-  failed = [x for x in jobs if isinstance(found.get(x.number), _LeftOut)]
-  left_out = [*unread, *(found[job.number] for job in failed)]
+  failed = [job for job in jobs if job.number in lost]
+  left_out = [*unread, *(lost[job.number] for job in failed)]
   has_report = bool(pages and pages.write_index(left_out))
   end = _describe_end(jobs, failed, len(unread), where, has_report)
   if end:
@@ -108,42 +112,12 @@ def write(summarizer, documents, options, where, unread=()):
   return len(failed) + (pages.failures if pages else 0)
 
 
-def _make_pages(summarizer, settings, options, where, jobs, progress):
-  from locost_jax.summarizing import report  # its template engine is slow
-
-  return report.Pages(
-      summarizer, settings, options.parts, where, jobs, progress
-  )
-
-
-def _entry(done, made_with):
-  """Returns the row of a document, or its LeftOut."""
-  if not done.error:
-    return {**done.row, **made_with}
-  document = done.job.document
-  return documents_lib.left_out(document.place, document.id, done.error)
-
-
-def _place(entry):
-  """Returns the place of a Job or LeftOut among all documents."""
-  return (entry if isinstance(entry, _LeftOut) else entry.document).place
-
-
-def _in_file(entry, found):
-  """Returns what `Results.finish` takes for a Job or LeftOut."""
-  if isinstance(entry, _LeftOut):
-    return entry
-  own = found.get(entry.number)  # None: an earlier call wrote the summary
-  return own if isinstance(own, _LeftOut) else _key(entry)
-
-
 def _report_equal_answers(entries, progress):
   """Notes questions about a document that have the same answer."""
-  asked = {}
+  asked = collections.defaultdict(list)
   for row in entries:
     if isinstance(row, dict) and row.get('query'):
-      same = row['source'], row['id'], row['prediction']
-      asked.setdefault(same, []).append(row['query'])
+      asked[row['source'], row['id'], row['prediction']].append(row['query'])
   for (_, name, _), queries in asked.items():
     if queries[1:]:
       shown = ', '.join(map(repr, queries))
@@ -153,16 +127,14 @@ def _report_equal_answers(entries, progress):
 
 def _skip_done(file, jobs, output, pages, progress):
   """Returns the jobs without a summary in FILE; writes the pages of others."""
-  old = {job.number: file.get(_key(job)) for job in jobs}
-  done_before = sum(row is not None for row in old.values())
-  if done_before:
+  done = [(job, row) for job in jobs if (row := file.get(_key(job)))]
+  if done:
     progress.note(
-        f'{output}: {done_before} of {len(jobs)} documents were done before'
+        f'{output}: {len(done)} of {len(jobs)} documents were done before'
     )
-  for job in jobs:
-    if pages and old[job.number]:
-      pages.add(job, old[job.number])
-  return [job for job in jobs if not old[job.number]]
+  for job, row in done if pages else ():
+    pages.add(job, row)
+  return [job for job in jobs if not file.get(_key(job))]
 
 
 def _key(job):
@@ -172,21 +144,16 @@ def _key(job):
 class _Printer:
   """Prints summaries in the order of the documents, as early as possible."""
 
-  def __init__(self, form, order, progress):
+  def __init__(self, form, order, ready, progress):
     self._form, self._progress = form, progress
-    self._ready, self._todo = {}, collections.deque(order)
+    self._ready, self._todo = ready, collections.deque(order)
     self._print(form.head())
 
   def add(self, number, entry):
     """Adds what `results.Form.show` takes for a job of this number."""
     self._ready[number] = entry
-    while self._todo:
-      entry = self._todo[0]
-      if isinstance(entry, stream.Job):
-        if entry.number not in self._ready:
-          return
-        entry = self._ready.pop(entry.number)
-      self._todo.popleft()
+    while self._todo and self._todo[0] in self._ready:
+      entry = self._ready[self._todo.popleft()]
       self._print(self._form.show(entry, sys.stdout.encoding or 'utf-8'))
 
   def _print(self, line):
@@ -279,23 +246,21 @@ def _describe_done(done, total, pages):
   """Returns the line that reports a document on stderr."""
   if done.error:
     return f'error: {done.error}'
-  row, dropped = done.row, done.job.dropped
-  unread = ''
+  row, dropped, details = done.row, done.job.dropped, []
   if dropped:
     which = 'part' if dropped == 1 else f'{dropped} parts'
-    unread = f'the last {which} not read, '
-  if cut := results.describe_cut(row):
-    unread += f'{cut}, '
-  selected = ''
-  if 'tokens_selected' in row:
-    selected = f'{row["tokens_selected"]:,} selected, '
+    details.append(f'the last {which} not read')
+  details.append(results.describe_cut(row))
   if 'levels' in row:
-    left = row['parts'] - len(row['parts_used'])
-    unread += f'{row["parts"]} parts, {row["levels"]} levels, '
-    unread += f'{left} parts without a summary, ' if left else ''
+    details.append(f'{row["parts"]} parts, {row["levels"]} levels')
+    if left := row['parts'] - len(row['parts_used']):
+      details.append(f'{left} parts without a summary')
+  if 'tokens_selected' in row:
+    details.append(f'{row["tokens_selected"]:,} selected')
+  details = ''.join(f'{detail}, ' for detail in details if detail)
   return (
       f'{done.job.number + 1:{len(str(total))}}/{total}  {row["id"]}: '
-      f'{describe_read(row, pages)}, {unread}{selected}'
+      f'{describe_read(row, pages)}, {details}'
       f'{row["seconds"]:.1f} s (encoding {row["seconds_encoding"]:.1f}, '
       f'decoding {row["seconds_decoding"]:.1f}), peak memory '
       f'{memory.format_bytes(row["peak_memory_bytes"])}'
@@ -318,24 +283,16 @@ def describe_read(row, pages):
 
 
 def _describe_end(jobs, failed, unread, where, has_report):
-  """Returns the last line on stderr: how many documents, and which files.
+  """Returns the line of how many documents and which files, or ''.
 
-  Args:
-    jobs: one for each question about a document.
-    failed: those of them that have no summary.
-    unread: number of other documents, which could not be read.
-
-  Returns:
-    '' for one document whose summary is on stdout, without a report.
+  `jobs`, and `failed` among them, are the questions about documents; `unread`
+  is the number of other documents, which could not be read.
   """
   name = lambda document: (document.source, document.id, document.text)
   every, lacking = ({name(job.document) for job in x} for x in (jobs, failed))
   done, left_out = len(every) - len(lacking), len(lacking) + unread
-  places = []
-  if where.output:
-    places.append(f'summaries in {where.output}')
-  if has_report:
-    places.append(f'report in {where.report}')
+  files = (where.output, 'summaries'), (has_report and where.report, 'report')
+  places = [f'{what} in {file}' for file, what in files if file]
   if done + left_out == 1 and not places:
     return ''
   counts = f'{done:,} document{"" if done == 1 else "s"} summarised'

@@ -67,11 +67,11 @@ def page_text(data, name):
   """Returns the text of a web page; Latin-1 if its encoding does not fit."""
   data = data.replace(b'\0', b'')
   try:
-    return markup.html_text(data, name)
+    return markup.html_headings(data, name, is_plain=True)[0]
   except InputError:
     # A byte order mark overrides the encoding that the page names.
-    text = data.decode('latin-1')
-    return markup.html_text(text.encode('utf-8-sig'), name)
+    data = data.decode('latin-1').encode('utf-8-sig')
+    return markup.html_headings(data, name, is_plain=True)[0]
 
 
 def join(value, separator='\n'):

@@ -32,8 +32,6 @@ PAGES = {
     MATH.format('<msup><mn>10</mn>\n<mn>6</mn></msup>') + KATEX: '10^6',
     MATH.format(f'<msqrt><mn>2</mn></msqrt>{ROOT}'): '√2 8^(1/3)',
 }
-
-
 CUES = {
     'WEBVTT\n00:01 --> 00:02\nA.\n\n00:03.0 --> 00:04,00\nB.': 'A. B.',
     'WEBVTT\n\nNOTE x\n1\n00:01 --> 00:02\nA.\n2\n00:02 --> 00:03\nB.': 'A. B.',
@@ -55,45 +53,42 @@ def test_values_and_words(source):
   assert readers.read(kind, source.encode(), 'x').text == (PAGES | CUES)[source]
 
 
-def test_a_wrong_time_is_named():
-  text = '1\n00:05 --> 00:03\nA.\n\n2\n00:06 --> 00:07\nB.'
-  (note,) = readers.read('.srt', text.encode(), 'x').notes
-  assert "kept), such as '00:05 --> 00:03 in line 2'" in note
-
-
 def test_clean_text_has_its_places():
   wide = 8 * '日本'
   text = f'\ufeffsum\xadma\u200bry e\u0301 {wide}\n{wide}。\n{wide}\nb\u200dc'
   text += '\n می\u200cخواهم'
-  placed = places.Placed(
-      text, (Place(8, 'b\xad'), Place(text.index('می'), 'm'))
+  found = places.clean(
+      places.Placed(text, (Place(8, 'b\xad'), Place(text.index('می'), 'm')))
   )
-  found = places.clean(placed)
-  assert found.text == (f'summary é {wide}{wide}。\n{wide}\nbc\n می\u200cخواهم')
-  assert [p.label for p in found.places] == ['b', 'm']
-  starts = [found.text[p.start :][:2] for p in found.places]
-  assert starts == ['ry', 'می']
+  assert found.text == f'summary é {wide}{wide}。\n{wide}\nbc\n می\u200cخواهم'
+  shown = [(p.label, found.text[p.start :][:2]) for p in found.places]
+  assert shown == [('b', 'ry'), ('m', 'می')]
 
 
-@pytest.mark.parametrize(
-    'data, name',
-    [
-        (b'{\\rtf1\\ansi x}', 'RTF'),
-        ('\ufeff<?xml version="1.0"?>\n<FictionBook>'.encode('utf-16'), 'FB2'),
-        (b'<tt xmlns="http://www.w3.org/ns/ttml">', 'TTML'),
-        (b'From: a@b\r\nX: y\r\n z\r\nMIME-Version: 1.0\r\n\r\nx', 'a mail'),
-        (b'From x\nDate: Thu, 1 Jan 2026 10:00\n\nx', 'a mail'),
-        (b'[{"a": 1}]', 'JSON'),
-        (b'<!DOCTYPE html>\n<html><p>x', 'a web page'),
-    ],
-)
-def test_formats_without_a_reader(data, name):
-  with pytest.raises(InputError, match=f'x: is {name}, expected text; '):
+OTHERS = {
+    b'{\\rtf1\\ansi x}': 'RTF',
+    '\ufeff<?xml version="1.0"?>\n<FictionBook>'.encode('utf-16'): 'FB2',
+    b'<tt xmlns="http://www.w3.org/ns/ttml">': 'TTML',
+    b'From: a@b\r\nX: y\r\n z\r\nMIME-Version: 1.0\r\n\r\nx': 'a mail',
+    b'From x\nDate: Thu, 1 Jan 2026 10:00\n\nx': 'a mail',
+    b'[{"a": 1}]': 'JSON',
+    b'<!DOCTYPE html>\n<html><p>x': 'a web page',
+}
+
+
+@pytest.mark.parametrize('data', OTHERS)
+def test_formats_without_a_reader(data):
+  with pytest.raises(
+      InputError, match=f'x: is {OTHERS[data]}, expected text; '
+  ):
     readers.read('.txt', data, 'x')
 
 
-def test_pages_of_a_book_have_any_type(tmp_path):
-  pages = {f'{x}.bin': f'<html><p>{x}' for x in 'abc'} | {'d.bin': b'\x89PNG'}
+def test_notes_name_a_wrong_time_and_pages_without_text(tmp_path):
+  cues = b'1\n00:05 --> 00:03\nA.\n\n2\n00:06 --> 00:07\nB.'
+  (note,) = readers.read('.srt', cues, 'x').notes
+  assert "kept), such as '00:05 --> 00:03 in line 2'" in note
+  pages = {x: f'<html><p>{x}' for x in 'abc'} | {'d': b'\x89PNG'}
   make_book(tmp_path / 'x', pages, kinds=('image/x', 'text/X', '', 'image/png'))
   found = readers.read('.epub', (tmp_path / 'x').read_bytes(), 'x')
   assert found.text == 'a\n\nb\n\nc'
@@ -143,13 +138,9 @@ def test_words_are_read_or_counted(kind, seed, tmp_path):
     make_book(tmp_path / 'x', {'a': source, 'b': 'w301'}, contents='x')
     data, source = (tmp_path / 'x').read_bytes(), f'{source} w301'
   found = readers.read(kind, data, 'x')
-  sent, read = (
-      collections.Counter(re.findall(r'w\d+', text))
-      for text in (source, found.text)
-  )
-  left_out = sum(
-      int(re.match(r'x: ([\d,]+) ', note)[1].replace(',', ''))
-      for note in found.notes
-      if 'not readable' not in note
-  )
-  assert not read - sent and (sent - read).total() == left_out
+  count = lambda text: collections.Counter(re.findall(r'w\d+', text))
+  lost = count(source) - count(found.text)
+  notes = ' '.join(n for n in found.notes if 'not readable' not in n)
+  numbers = re.findall(r'x: ([\d,]+) ', notes)
+  assert not count(found.text) - count(source)
+  assert lost.total() == sum(int(n.replace(',', '')) for n in numbers)
