@@ -88,12 +88,8 @@ def write(summarizer, documents, options, where, unread=()):
       add = _Printer(form, order, found, progress).add
     stack.enter_context(end_at_once(progress, where.output))
     for done in summarizer.stream(todo, options, progress):
-      number, document = done.job.number, done.job.document
-      found[number] = (
-          documents_lib.left_out(document.place, document.id, done.error)
-          if done.error
-          else {**done.row, **made_with}
-      )
+      number = done.job.number
+      found[number] = _entry(done, made_with)
       add(number, found[number])
       progress.note(visible(_describe_done(done, len(jobs), summarizer.pages)))
       if pages and not done.error:
@@ -110,6 +106,14 @@ def write(summarizer, documents, options, where, unread=()):
   if end:
     progress.note(visible(end))
   return len(failed) + (pages.failures if pages else 0)
+
+
+def _entry(done, made_with):
+  """Returns the row of a document, or its LeftOut."""
+  if not done.error:
+    return {**done.row, **made_with}
+  document = done.job.document
+  return documents_lib.left_out(document.place, document.id, done.error)
 
 
 def _report_equal_answers(entries, progress):
