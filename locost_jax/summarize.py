@@ -452,7 +452,7 @@ def choose_settings(given, trained=None, checkpoint=''):
   """
   if trained is None:
     trained = decode_settings.Settings(
-        method='beam', num_beams=2, max_length=2**30
+        method='beam', num_beams=2, max_length=10**7
     )
   try:
     settings = decode_settings.change(trained, given)
