@@ -216,7 +216,10 @@ BAD = {
     'empty.txt': (b' \n\n', 'an empty document'),
     'empty.html': (b'<p></p><script>x</script>', 'an empty document'),
     'latin.txt': (b'caf\xe9 au', 'not UTF-8 (byte 3 is 0xe9); iconv '),
-    'old.doc': (b'\xd0\xcf\x11\xe0 \0', 'is an old Word file, expected text; save it as .docx'),
+    'old.doc': (
+        b'\xd0\xcf\x11\xe0 \0',
+        'is an old Word file, expected text; save it as .docx',
+    ),
     'binary.txt': (b'ab\0c', 'is binary data, expected text (byte 2 is zero)'),
     'a.pdf': (b'%PDF-1.7\n\0', 'a broken PDF: '),
     'b.pdf.txt': (b'%PDF-1.7\n\0', 'is a PDF, expected text; name it .pdf'),
