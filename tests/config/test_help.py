@@ -128,7 +128,7 @@ def test_the_meaning_is_that_of_the_model(name, line):
     [
         ('main', '--help=config.optmi', 'did you mean config.optim?'),
         ('main', '--help=flags', 'expected --help, --help=config or'),
-        ('score', '--help=config', 'this command has no config'),
+        ('convert', '--help=config', 'this command has no config'),
     ],
 )
 def test_help_about_an_unknown_section(run_command, command, argument, line):

@@ -87,7 +87,11 @@ KEYS = [
     ('optim.learning_rate', math.nan, 'optim.learning_rate=nan: expected'),
     ('optim.z_loss', math.inf, 'optim.z_loss=inf: expected'),
     ('optim.clip', -1, 'optim.clip=-1: expected a finite number, clip >= 0'),
-    ('optim.name', 'sgd', "optim.name='sgd': expected 'adamw' or 'adafactor'"),
+    (
+        'optim.name',
+        'sgd',
+        "optim.name='sgd' must be one of 'adamw', 'adafactor'",
+    ),
     ('optim.cooldown_steps', 41, 'expected at most train.steps=40'),
     ('optim.cooldown_steps', math.nan, 'expected a whole number of steps'),
     ('optim.groups', "(('*kernel', 0.0),)", "'*kernel' is not a regex: nothin"),

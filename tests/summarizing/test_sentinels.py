@@ -1,6 +1,7 @@
 """No summary has sentinels (<extra_id_0> and so on)."""
 
 import dataclasses
+import types
 
 import numpy as np
 import pytest
@@ -60,8 +61,9 @@ def test_evaluation_writes_sentinels_if_the_targets_have_them(
       config.span_corruption = dict(share=1.0)
   batch = dict(encoder_input_tokens=np.array([summarizer.tokenize(TEXT)]))
   mesh = sharding.make_mesh(config.mesh)
-  given = summarizer.model, summarizer.params, batch, 1, summarizer.vocabulary
-  tokens = evaluate._generate(*given, config, mesh)
+  given = dict(model=summarizer.model, vocabulary=summarizer.vocabulary)
+  what = types.SimpleNamespace(**given, config=config, mesh=mesh)
+  tokens = evaluate._generate(what, summarizer.params, batch, 1)
   banned = summarizer.vocabulary.sentinel_ids
   assert np.isin(tokens, banned).any() == corrupted
 
