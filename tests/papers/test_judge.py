@@ -235,7 +235,7 @@ def test_invalid_keys_folders_and_addresses(serve, tmp_path, monkeypatch):
 def test_the_command(serve, tmp_path, monkeypatch, capsys):
   monkeypatch.setenv(judge.KEY, KEY)
   server = serve(['what?'])
-  rows = [dict(prediction=a, references=b, document=c) for a, b, c in ROWS]
+  rows = [dict(prediction=a, references=b, document=c) for a, b, c, *_ in ROWS]
   path = test_score.write(tmp_path / 'p.jsonl', rows)
   flags = f'--base_url={server.url}', f'--judge_cache={tmp_path / "kept"}'
   flags += '--metrics=judge', '--model=m'
