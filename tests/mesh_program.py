@@ -144,7 +144,7 @@ def _with_gradients(convolve):
 def _convolution(length, keys):
   """Returns (config, convolution, its arguments, results on one device)."""
   config = models.build(make_config(**dict(keys)).model).config
-  init = functools.partial(locost.BiSSM(config).init, method='parameters')
+  init = functools.partial(locost.BiSSM(config).init, method=lambda x: x.all)
   p = small.drawn(jax.eval_shape(init, jax.random.key(0))['params'], 0.3)
   shape = config.d_model, B, length
   u = jnp.asarray(np.random.default_rng(0).normal(size=shape), jnp.float32)
