@@ -436,7 +436,7 @@ def test_defaults(name, tmp_path, monkeypatch):
   assert execute.problems(notebook) == []
   assert count_pictures(notebook) == PICTURES[name]
   if name == 'quickstart':
-    tokens = re.search(r'read ([\d,]+) tokens', shown(notebook, 'summary'))[1]
+    tokens = re.search(r'read ([\d,]+) of', shown(notebook, 'summary'))[1]
     assert int(tokens.replace(',', '')) > 100_000
     check_page(shown(notebook, 'page'))
   elif name == 'compare_systems':
