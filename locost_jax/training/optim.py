@@ -105,8 +105,12 @@ def check(config, steps):
     )
   name, flat = config.schedule, config.flat_steps
   is_own = isinstance(name, kinds.Function)
-  if not is_own:
-    check_choice('optim.schedule', name, SCHEDULES)
+  if not is_own and name not in SCHEDULES:
+    raise InputError(
+        f'optim.schedule={name!r} must be one of '
+        f'{", ".join(map(repr, SCHEDULES))}, or a function of your own config '
+        '(--config=FILE)'
+    )
   if flat and name == 'constant':
     raise InputError(
         f"optim.flat_steps={flat}: has no effect with optim.schedule='constant'"
