@@ -220,7 +220,6 @@ def test_every_form_has_every_document(run, call, tmp_path, monkeypatch):
   _, shown, _ = call(*command, '--format=csv')
   assert list(csv.reader(shown.splitlines())) == table
   assert 'in/b.txt<p>an empty document' in Path('r.html').read_text()
-  # A page by itself lists it, too.
   call(*command[:-1], '--report=one.html', 'in/b.txt', 'in/c.txt')
   assert 'in/b.txt: an empty document' in Path('one.html').read_text()
 
