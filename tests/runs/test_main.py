@@ -349,7 +349,7 @@ def test_phases_from_start_to_end(call, succeed, corpus, tmp_path):
   assert status == 0 and 'no baselines: they need the training files' in err
   assert "another document's input" in out and 'unigram' not in out
   status, _, err = call(*command, '--evaluate', '--config.model.d_ff=32')
-  assert status == 2 and 'model.d_ff=32' in err
+  assert status == 2 and 'model.d_ff was 16, now 32' in err
 
 
 def test_continues_only_under_the_same_config(tmp_path):
