@@ -40,8 +40,8 @@ RUN = (
     'data.check_sizes=False data.page_length=32 data.max_target_length=16 '
     'train.init_from= train.steps=2 train.batch_size=4 train.accumulate=1 '
     'train.eval_every=2 train.checkpoint_every=2 train.remat=none '
-    'train.log_every=1 selector.every=2 eval.examples=4 eval.batch_size=4 '
-    'decode.max_length=6 decode.min_length=0'
+    'train.log_every=1 eval.examples=4 eval.batch_size=4 decode.max_length=6 '
+    'decode.min_length=0'
 )
 RUN = dict(key.split('=') for key in RUN.split())
 # Settings of bench; they replace the command's own values.
@@ -203,6 +203,8 @@ def tiny(name, words):
   if command == 'bench':
     keys |= {'model.vocab_size': 60, 'data.page_length': 32}
     return [*_config_flags(keys), *BENCH_FLAGS, '--lengths=32,64']
+  if 'select' in config.model:
+    keys['selector.every'] = 2
   of_bart = config.model.name in OF_BART
   keys |= RUN | {'data.vocabulary': 'bart' if of_bart else 'byte'}
   return _config_flags(keys)
