@@ -28,7 +28,12 @@ from locost_jax.ops import ssm_kernel
 
 
 def check(convolution, devices):
-  """Raises an InputError for model.convolution over so many devices."""
+  """Raises an InputError if documents cannot be split over these devices.
+
+  Args:
+    convolution: config.model.convolution; None for a model without one.
+    devices: along the mesh's `sequence` axis.
+  """
   if devices > 1 and convolution == "release":
     raise InputError(
         "model.convolution='release' does not exist for documents "

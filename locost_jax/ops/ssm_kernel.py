@@ -74,7 +74,10 @@ def table_bytes():
 
 
 def keeps_tables(log_z, C, T, A):
-  """Whether `weighted_sums` keeps its tables, of which each layer has its own."""
+  """Whether the backward pass of `weighted_sums` keeps all channels' tables.
+
+  Only if they are small on any backend: each layer keeps its own copy.
+  """
   D = log_z[0].shape[1]
   return D * _channel_bytes(log_z, C, T, A) <= CPU_TABLE_BYTES
 

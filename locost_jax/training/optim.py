@@ -72,7 +72,9 @@ def make_schedule(config, steps):
   config is config.optim, which `check` accepts; steps is config.train.steps,
   where the cooldown ends. The function takes a number or an int array.
   """
-  shape = check(config, steps)
+  check(config, steps)
+  name = config.schedule
+  shape = name.call if _is_own(name) else SCHEDULES[name]
   peak = float(config.learning_rate)
   settings = dict(config)
   settings.update({key: to_steps(config[key], steps) for key in STEP_KEYS})
@@ -91,11 +93,7 @@ def make_schedule(config, steps):
 
 
 def check(config, steps):
-  """Returns the function of the schedule; steps: config.train.steps.
-
-  Raises:
-    InputError: values of config.optim.
-  """
+  """Raises an InputError for config.optim; steps: config.train.steps."""
   schema.check_section('optim', config)
   check_choice('optim.name', config.name, ('adamw', 'adafactor'))
   if config.name == 'adamw' and not config.scale_by_parameter:
@@ -104,8 +102,7 @@ def check(config, steps):
         " expected True, or optim.name='adafactor'"
     )
   name, flat = config.schedule, config.flat_steps
-  is_own = isinstance(name, kinds.Function)
-  if not is_own and name not in SCHEDULES:
+  if not _is_own(name) and name not in SCHEDULES:
     raise InputError(
         f'optim.schedule={name!r} must be one of '
         f'{", ".join(map(repr, SCHEDULES))}, or a function of your own config '
@@ -121,7 +118,10 @@ def check(config, steps):
         f'optim.cooldown_steps={config.cooldown_steps}: expected at most '
         f'train.steps={steps}, or a share of it between 0 and 1'
     )
-  return name.call if is_own else SCHEDULES[name]
+
+
+def _is_own(schedule):
+  return isinstance(schedule, kinds.Function)
 
 
 def make_optimizer(config, steps, params):
