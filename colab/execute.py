@@ -32,7 +32,7 @@ _PATH = re.compile(
 _DATA = re.compile(r'data:text/html;base64,([\w+/=]+)')
 
 
-def execute(path, folder, parameters=(), timeout=1800):
+def execute(path, folder, parameters=(), timeout=1800, wheel=None, **kernel):
   """Runs a notebook in a folder that looks like this checkout.
 
   Args:
@@ -40,14 +40,19 @@ def execute(path, folder, parameters=(), timeout=1800):
     folder: an empty directory; what the notebook writes is in it afterwards.
     parameters: other values of the names in the cell tagged `parameters`.
     timeout: seconds for a cell.
+    wheel: a file that the notebook finds instead of the checkout.
+    **kernel: kernel_name of another Python.
 
   Returns:
     The notebook with its outputs. A cell that fails raises.
   """
   folder = Path(folder)
-  for name in ('locost_jax', 'configs', 'setup.cfg'):
-    (folder / name).symlink_to(ROOT / name)
   (folder / 'colab').mkdir()
+  if wheel:
+    (folder / 'colab' / wheel.name).symlink_to(wheel)
+  else:
+    for name in ('locost_jax', 'configs', 'setup.cfg'):
+      (folder / name).symlink_to(ROOT / name)
   notebook = nbformat.read(path, 4)
   set_parameters(notebook, dict(parameters))
   nbclient.NotebookClient(
@@ -55,6 +60,7 @@ def execute(path, folder, parameters=(), timeout=1800):
       timeout=timeout,
       record_timing=False,
       coalesce_streams=True,
+      **kernel,
       resources=dict(metadata=dict(path=str(folder / 'colab'))),
   ).execute()
   notebook.metadata.language_info = {'name': 'python'}

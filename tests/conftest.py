@@ -104,6 +104,8 @@ TABLE = {
         'runs/test_evaluate_simcas.py',
         'runs/test_simcas_recipes.py',
     ),
+    # An environment like Colab's, which takes minutes to install.
+    'colab': (),
     # Further parameters of products of options.
     'products': (),
     'heads': (

@@ -8,6 +8,8 @@ import ast
 import configparser
 import contextlib
 from importlib import metadata
+import json
+import os
 from pathlib import Path
 import re
 import subprocess
@@ -24,6 +26,7 @@ from configs import default
 import locost_jax
 from locost_jax.models import locost
 from tests import products
+from tests import test_wheel
 from tests import tiny_run
 from tests.runs import test_main
 
@@ -122,6 +125,62 @@ def test_quickstart(tmp_path):
   texts = ast.literal_eval(ast.parse(cell.source).body[0].value)
   for expected in locost_jax.load(str(model)).summarize(texts):
     assert f'  -> {expected}\n' in shown(notebook, 'python')
+
+
+# A kernel in which Colab's module seems to be there, which JAX imports too.
+COLAB = """
+import sys, types
+from ipykernel import kernelapp
+sys.modules['google.colab'] = colab = types.ModuleType('google.colab')
+colab.output = colab
+kernelapp.launch_new_instance()
+"""
+
+
+def packages(python):
+  """Returns {package: version} of an environment."""
+  pip = [python, '-m', 'pip', 'list', '--format=json']
+  listed = json.loads(subprocess.check_output(pip))
+  return {row['name'].lower(): row['version'] for row in listed}
+
+
+@pytest.mark.colab
+def test_quickstart_on_colab(tmp_path, monkeypatch):
+  """Colab's packages and a wheel: pip replaces only JAX, Flax and Orbax."""
+  python = tmp_path / 'venv' / 'bin' / 'python'
+  subprocess.run([sys.executable, '-m', 'venv', tmp_path / 'venv'], check=True)
+  pip = [python, '-m', 'pip', '-q', '--disable-pip-version-check']
+  listed = ROOT / 'colab' / 'packages.txt'
+  subprocess.run([*pip, 'install', '--no-deps', '-r', listed], check=True)
+  source = test_wheel.copy_checkout(tmp_path / 'source')
+  build = [*pip, 'wheel', '--no-deps', '-w', tmp_path, source]
+  subprocess.run(build, check=True)
+  (wheel,) = tmp_path.glob('*.whl')
+  before = packages(python)
+  kernel = tmp_path / 'kernels' / 'colab' / 'kernel.json'
+  kernel.parent.mkdir(parents=True)
+  argv = [str(python), '-c', COLAB, '-f', '{connection_file}']
+  kernel.write_text(json.dumps(dict(argv=argv, display_name='Colab')))
+  monkeypatch.setenv('JUPYTER_PATH', str(tmp_path))
+  monkeypatch.setenv('PATH', f'{python.parent}:{os.environ["PATH"]}')
+  monkeypatch.delenv('PYTHONPATH', raising=False)
+  book, room = tmp_path / 'book.txt', tmp_path / 'room'
+  book.write_text('It has words. ' * 50)
+  room.mkdir()
+  notebook = execute.execute(
+      ROOT / 'colab' / 'quickstart.ipynb',
+      room,
+      dict(BOOK=str(book), STEPS=4),
+      wheel=wheel,
+      kernel_name='colab',
+  )
+  check_page(shown(notebook, 'page'))
+  assert shown(notebook, 'python').count('\n  -> ') == 2
+  after = packages(python)
+  changed = {name for name in before if after.get(name) != before[name]}
+  assert changed <= {'jax', 'jaxlib', 'flax', 'orbax-checkpoint'}
+  assert after['locost_jax'] == locost_jax.__version__
+  assert int(after['jax'].split('.')[1]) >= 10
 
 
 def make_untrained(directory, name):

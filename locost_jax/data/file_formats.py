@@ -36,9 +36,14 @@ def _read_delimited(delimiter, path, fields, text_unit=None):
 
   The file has a header, and quotes are doubled inside of quotes. The lists of a
   row are JSON in their cells. An optional cell that is empty counts as missing.
+  Quotes of a TSV are letters like others if only then all rows are as long.
   """
   del text_unit
-  found = _cells(path, delimiter)
+  is_plain = delimiter == '\t' and (
+      not _is_even(path, csv.QUOTE_MINIMAL) and _is_even(path, csv.QUOTE_NONE)
+  )
+  quoting = csv.QUOTE_NONE if is_plain else csv.QUOTE_MINIMAL
+  found = _cells(path, delimiter, quoting)
   for where, header in itertools.islice(found, 1):
     hint = f'; expected {delimiter!r} between fields'
     hint *= len(header) == 1
@@ -63,7 +68,15 @@ def _read_delimited(delimiter, path, fields, text_unit=None):
   sources.report_replaced(path)
 
 
-def _cells(path, delimiter):
+def _is_even(path, quoting):
+  """Whether all records of a TSV can be read and have as many cells."""
+  try:
+    return len({len(cells) for _, cells in _cells(path, '\t', quoting)}) == 1
+  except InputError:
+    return False
+
+
+def _cells(path, delimiter, quoting):
   """Yields (what to call it in an error, cells) of a file's records."""
 
   def lines():
@@ -73,7 +86,9 @@ def _cells(path, delimiter):
       yield from re.split(r'(?<=\r)(?!\n)', text) if '\r' in text else [text]
 
   csv.field_size_limit(sources.LONGEST)
-  reader = csv.reader(lines(), delimiter=delimiter, strict=True)
+  reader = csv.reader(
+      lines(), delimiter=delimiter, quoting=quoting, strict=True
+  )
   while True:
     where = f'{path}:{reader.line_num + 1}'
     try:

@@ -2,6 +2,8 @@
 
 import hashlib
 import io
+import tempfile
+import unicodedata
 
 from locost_jax import files
 from locost_jax.errors import InputError
@@ -14,13 +16,18 @@ from locost_jax.vocabularies import token_ids
 # more. T5 uses unigram.
 _BYTES_PER_ID = 500
 _LONGEST_LINE = 1000  # characters; longer lines are cut between words
-# Characters that get a piece even if they are rare: those of plain English, and
-# the quotation marks and dashes of printed books.
-_REQUIRED = ''.join(map(chr, range(33, 127))) + '‘’“”–—'
+# Marks of layout, which are no part of a word.
+_UNSEEN = '\xad\u034f\u200b\u200e\u200f\u2060\ufeff'
+# Characters that get a piece even if they are rare: those of plain English, the
+# quotation marks and dashes of printed books, raised digits and fractions.
+_REQUIRED = ''.join(map(chr, range(33, 127))) + '‘’“”–—…⁰¹²³⁴⁵⁶⁷⁸⁹⁻¼½¾'
 
 
 def train(texts, path, size, seed=0):
   """Trains a unigram SentencePiece model with T5's ids and writes it.
+
+  Text is composed (NFC) and loses what is not seen, such as soft hyphens; no
+  number changes, as 10⁶ would under the NFKC of T5's vocabulary.
 
   It trains on distinct lines. If they have more than 500 bytes per id, a part
   chosen by the hash of (seed, line) is used. So the result depends only on the
@@ -35,12 +42,15 @@ def train(texts, path, size, seed=0):
     InputError: there is no text, or `size` is too small for its characters.
   """
   import sentencepiece as spm
+  from sentencepiece import sentencepiece_model_pb2
 
   lines = _training_lines(texts, seed, _BYTES_PER_ID * size)
   if not lines:
     raise InputError('cannot train a vocabulary: the corpus has no text')
-  model = io.BytesIO()
+  model, rules = io.BytesIO(), tempfile.NamedTemporaryFile('w')
   try:
+    rules.write(_normal_forms())
+    rules.flush()
     spm.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
         model_writer=model,
@@ -54,6 +64,7 @@ def train(texts, path, size, seed=0):
         user_defined_symbols=['\n'],
         character_coverage=0.9999,
         required_chars=_REQUIRED,
+        normalization_rule_tsv=rules.name,
         max_sentence_length=8 * _LONGEST_LINE,
         num_threads=2,
         minloglevel=2,
@@ -64,8 +75,30 @@ def train(texts, path, size, seed=0):
         f'cannot train a vocabulary of {size} ids ({token_ids.EXTRA_IDS} of '
         f'them sentinels): {reason}'
     ) from None
-  files.write(path, model.getvalue())
+  finally:
+    rules.close()
+  made = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
+  made.normalizer_spec.ClearField('normalization_rule_tsv')  # a name by chance
+  files.write(path, made.SerializeToString())
   return sentencepiece_vocabulary.SentencePieceVocabulary(path)
+
+
+def _normal_forms():
+  """Returns SentencePiece's rules for text: 'FROM<tab>TO' in code points.
+
+  White space becomes a space, `_UNSEEN` nothing, a ligature its letters, and
+  canonical decompositions their characters (NFC); all else stays.
+  """
+  forms = dict.fromkeys(_UNSEEN, '')
+  forms |= {c: unicodedata.normalize('NFKC', c) for c in 'ﬀﬁﬂﬃﬄﬅﬆ'}
+  for c in map(chr, range(0x20000)):
+    parts = unicodedata.normalize('NFD', c)
+    if c.isspace() and c not in ' \n':
+      forms[c] = ' '
+    elif parts != c and unicodedata.is_normalized('NFC', c):
+      forms[parts] = c
+  points = lambda text: ' '.join(f'{ord(c):X}' for c in text)
+  return ''.join(f'{points(a)}\t{points(b)}\n' for a, b in forms.items())
 
 
 def _training_lines(texts, seed, max_bytes):

@@ -231,6 +231,36 @@ def test_lone_surrogates_in_json_cells(tmp_path, delimiter, capsys):
   assert capsys.readouterr().err == said
 
 
+@pytest.mark.parametrize(
+    'rows, expected',
+    [
+        # Quotes as letters, where they would swallow rows or break cells.
+        (
+            '"Yes," she said.\tA.\n5" of rain\t"B\nIt fell.\t"C" it is\n',
+            [
+                ('"Yes," she said.', 'A.'),
+                ('5" of rain', '"B'),
+                ('It fell.', '"C" it is'),
+            ],
+        ),
+        # Quotes around cells, with a line and a tab in them.
+        ('"One ""1""\nand\ttwo"\tA.\n', [('One "1"\nand\ttwo', 'A.')]),
+    ],
+)
+def test_quotes_of_a_tsv(tmp_path, rows, expected):
+  path = write(tmp_path / 'a.tsv', b'document\tsummary\n' + rows.encode())
+  fields = 'document', 'summary'
+  found = file_formats.read_rows(str(path), fields, 'file')
+  assert [(row['document'], row['summary']) for row in found] == expected
+
+
+def test_a_tsv_that_neither_reading_explains(tmp_path):
+  text = b'document\tsummary\n"a" b\tc\nd\n'
+  path = write(tmp_path / 'a.tsv', text)
+  with pytest.raises(InputError, match=':2: broken quoting'):
+    list(file_formats.read_rows(str(path), ('document', 'summary'), 'file'))
+
+
 def test_one_text_is_too_few_rows_for_a_split(tmp_path):
   file = write(tmp_path / 'a.txt', '\n\n'.join(map(story, range(9))).encode())
   with pytest.raises(InputError, match="too few rows.*text_unit='paragraph'"):

@@ -47,6 +47,8 @@ def test_ids_are_t5s(trained):
         '\n\na',
         'before <extra_id_3> after\n<extra_id_4>',
         'Q7 ~ {}|\\^ Z',
+        'There are 10⁶ cells in 3 m² and ½ of them grow.',
+        'The difference of 2⁻¹⁰ and 1¼…',
     ],
 )
 def test_round_trip(trained, text):
@@ -63,6 +65,8 @@ def test_what_a_round_trip_loses(trained):
   vocabulary, _ = trained
   ids = vocabulary.encode('a  b\t c \n    indented ')
   assert vocabulary.decode(ids) == 'a b c\nindented'
+  ids = vocabulary.encode('\ufeffdif\xadfer a\u0300\xa0\ufb01le\u3000\u200bon')
+  assert ids == vocabulary.encode('differ \xe0 file on')
   assert vocabulary.unk_id in vocabulary.encode('\u4e2d')
   assert vocabulary.decode([10**6]) == vocabulary.decode([2])
   vocabulary.encode('a lone surrogate \ud800')
