@@ -82,7 +82,10 @@ def train_phase(setup, options):
     content.save(setup.common, setup.directory / content.FILE)
     phases_lib.save_queries(setup.directory, corpus.has_queries(setup.config))
   collective.wait_for_hosts(f'start {setup.name}')
-  plan = f'{setup.config.train.steps} steps'
+  steps, warmup = setup.config.train.steps, setup.config.optim.warmup_steps
+  plan = f'{steps} steps'
+  if warmup > steps:
+    plan += f', fewer than optim.warmup_steps={warmup}'
   if phases_lib.is_finished(setup.phase):
     plan += ', done before'
   if documents:
