@@ -85,7 +85,7 @@ def train_phase(setup, options):
   steps, warmup = setup.config.train.steps, setup.config.optim.warmup_steps
   plan = f'{steps} steps'
   if warmup > steps:
-    plan += f', fewer than optim.warmup_steps={warmup}'
+    plan += f', fewer than optim.warmup_steps={warmup:g}'
   if phases_lib.is_finished(setup.phase):
     plan += ', done before'
   if documents:

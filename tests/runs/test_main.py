@@ -231,7 +231,7 @@ def get_config():
                                         mask='')),
                  'span_corruption': ConfigDict(dict(share=0.5))}),
       ('second', {'train.steps': 3, 'model.dropout_rate': 0.1,
-                  'train.lora.rank': 2}))
+                  'train.lora.rank': 2, 'optim.warmup_steps': 4}))
   return config
 """
 
@@ -244,6 +244,7 @@ def test_phases_from_start_to_end(call, succeed, corpus, tmp_path):
   command = [f'--config={config}', f'--workdir={run}', *SMALL]
   out, err = succeed(main, *command, '--format=json')
   report = json.loads(out)
+  assert ': 3 steps, fewer than optim.warmup_steps=4; the best' in err
 
   # The files in WORKDIR, and the start of each phase.
   stored = phases_lib.read_config(run / 'second')
@@ -315,7 +316,7 @@ def test_phases_from_start_to_end(call, succeed, corpus, tmp_path):
   for asked, metric in ((), 'rouge_mean'), (('=rouge2',), 'rouge2'):
     flags = [f'--config.checkpoint.metric{value}' for value in asked]
     status, out, err = call(*command, *flags)
-    assert status == 0 and f'; the best by {metric} of' in err, err
+    assert status == 0 and f'; the best by {metric} of' in err
     assert phases_lib.read_config(run / 'second')['checkpoint'] == (
         stored['checkpoint'] | {'metric': metric}
     )
