@@ -14,19 +14,14 @@ from locost_jax.evaluation.metrics import intervals
 from locost_jax.evaluation.metrics import protocols
 from locost_jax.evaluation.metrics import rouge
 
-FEW = 50  # documents; below, the paired bootstrap rejects too often
 EXAMPLES = 5  # documents with the largest differences
 _SHOWN = 160  # characters of a text
 _BEFORE = 3  # words shown before the first difference of two texts
 _TIE = 1e-9  # F1 x 100; larger than rounding errors
 _TITLES = protocols.TITLES | {protocols.GEOMETRIC: 'geomean'}
-_TESTS = dict(p_bootstrap='boot', p_randomisation='swap')
-_FEW = """\
-Go by swap, which is exact: of fewer than 50 documents, boot is too often small.
-"""
 _NOTES = """\
-boot: paired bootstrap. swap: approximate randomisation. p: how often chance
-alone gives a difference this large. won: documents where A scores higher."""
+p: how often chance alone gives a difference this large, by approximate
+randomisation. won: documents where A scores higher."""
 
 
 def match(ours, theirs, names):
@@ -116,7 +111,7 @@ def warnings(pairs, names, protocol, is_chosen=False):
 
 
 def compare(pairs, scores, protocol):
-  """Returns differences, both tests, wins, ties, losses, and examples.
+  """Returns differences, their test, wins, ties, losses, and examples.
 
   Args:
     pairs: two lists of n Rows, of the same documents in the same order.
@@ -127,7 +122,6 @@ def compare(pairs, scores, protocol):
       differences: {kind of ROUGE or mean: the dict of `intervals.compare`
         with wins, ties and losses, numbers of documents (except for the
         geometric mean, which is not defined for a single document)}.
-      leading_test: the p to go by, p_randomisation below FEW documents.
       examples: the documents whose mean differs most, dicts of id (or line, if
         there is no id), scores (two numbers) and texts (two str, cut, from
         their first difference).
@@ -148,7 +142,6 @@ def compare(pairs, scores, protocol):
   largest = np.argsort(-by, kind='stable')[:EXAMPLES]
   return dict(
       differences=differences,
-      leading_test='p_bootstrap' if len(ours) >= FEW else 'p_randomisation',
       examples=[
           dict(
               {'line': one.line} if one.id is None else {'id': one.id},
@@ -199,28 +192,24 @@ def format_text(result):
       signature.
   """
   first, second = result['predictions']
-  # The test to go by comes first.
-  tests = sorted(_TESTS, key=lambda test: test != result['leading_test'])
-  head = ['F1 x 100', 'A', 'B', 'A - B', '95% interval']
-  rows = [[*head, *(f'p: {_TESTS[test]}' for test in tests), 'won-tied-lost']]
+  rows = [['F1 x 100', 'A', 'B', 'A - B', '95% interval', 'p', 'won-tied-lost']]
   for key, found in result['differences'].items():
     cells = [
         _TITLES[key],
         *(f'{scores[key]:.2f}' for scores in result['scores']),
         f'{found["difference"]:+.2f}',
         '{:.2f} to {:.2f}'.format(*found['interval']),
-        *(f'{found[test]:.4f}' for test in tests),
+        f'{found["p_randomisation"]:.4f}',
     ]
     if 'wins' in found:
       cells.append(f'{found["wins"]:,}-{found["ties"]:,}-{found["losses"]:,}')
     rows.append(cells)
   lines = [f'A: {visible(first)}', f'B: {visible(second)}', '']
-  lines += tables.align(rows, (0, 7))
+  lines += tables.align(rows, (0, 6))
   ours, theirs = (scores[protocols.MEAN] for scores in result['scores'])
   if theirs:
     lines.append(f"A's mean is {100 * ours / theirs:.1f}% of B's.")
-  few = _FEW * (tests[0] == 'p_randomisation')
-  lines += [few + _NOTES, result['signature']]
+  lines += [_NOTES, result['signature']]
   if result['examples']:
     lines += ['', 'Documents that differ most, by the mean:']
   for example in result['examples']:

@@ -1,19 +1,15 @@
-"""Confidence intervals and paired tests over documents.
+"""Confidence intervals, and the test whether two systems differ.
 
-Intervals are by the bootstrap (Efron 1979). Both tests are two-sided. They count
-the observed difference d as one more draw, so that p is never 0 (Phipson & Smyth
-2010):
+Intervals are by the bootstrap (Efron 1979), that of a difference too: the
+documents are resampled, the same for both systems.
+
+The test is approximate randomisation: under the null hypothesis the two scores
+of a document can be exchanged. Each draw exchanges them with probability 1/2,
+independently for each document (Noreen 1989; Riezler & Maxwell 2005, figure 1).
+It is two-sided, and exact for any number of documents. The observed difference d
+counts as one more draw, so that p is never 0 (Phipson & Smyth 2010):
 
   p = (number of draws with |draw| >= |d| + 1) / (number of draws + 1)
-
-- Paired bootstrap: resample the n documents with replacement, the same for both
-  systems. The difference of each resample, minus d, is a draw under the null
-  hypothesis (Riezler & Maxwell 2005, figure 2).
-- Approximate randomisation: under the null hypothesis the two scores of a
-  document can be exchanged. Each draw exchanges them with probability 1/2,
-  independently for each document (Noreen 1989; Riezler & Maxwell 2005,
-  figure 1). It is exact for any number of documents; the paired bootstrap
-  rejects too often if they are few (docs/evaluation.md).
 """
 
 import math
@@ -86,11 +82,11 @@ def p_value(observed, draws):
 
 
 def compare(ours, theirs, statistic=np.array):
-  """Compares two systems by both tests.
+  """Compares two systems.
 
   Returns:
     List of m dicts: difference (ours - theirs), interval ([low, high] of the
-    bootstrap's differences), p_bootstrap, p_randomisation.
+    bootstrap's differences), p_randomisation.
   """
   means = [np.mean(scores, axis=0) for scores in (ours, theirs)]
   observed = statistic(means[0]) - statistic(means[1])
@@ -100,7 +96,6 @@ def compare(ours, theirs, statistic=np.array):
       dict(
           difference=float(d),
           interval=list(interval(drawn[:, i], documents=len(ours))),
-          p_bootstrap=p_value(d, drawn[:, i] - d),
           p_randomisation=p_value(d, exchanged[:, i]),
       )
       for i, d in enumerate(observed)
