@@ -25,7 +25,7 @@ LEAVES = {'errors', 'files', 'config'}
 PURE = set("""
   ops vocabularies generation.decode generation.decode_limits
   training.losses training.ppo
-  data.text data.words data.gsg documents.places documents.markup
+  data.text data.words data.gsg data.workers documents.places documents.markup
   evaluation.metrics
 """.split())
 # {package: packages or modules that it may import besides itself and LEAVES}

@@ -1,27 +1,30 @@
-"""Background processes that tokenise and end with their parent.
+"""Processes that tokenise or score, and end with their parent.
 
-A worker unpickles a job from its stdin and calls a function with it. The
-operating system closes that stdin when the parent dies, even if it is killed;
-then the worker ends at once. A worker prints an InputError as the last line of
-its stdout, and the parent raises it. The pools of the standard library have
-workers that outlive a killed parent.
+They are spawned, because a fork of JAX's threads may hang. Even if the parent is
+killed, its end of a pipe closes, and they end at once; the pools of the standard
+library have processes that outlive a killed parent.
 """
 
+import contextlib
+import multiprocessing
 import os
 import pickle
-import subprocess
 import sys
 import threading
+import types
 import weakref
 
 from locost_jax.errors import InputError
+
+CONTEXT = multiprocessing.get_context('spawn')
+_ERROR = 'InputError: '  # begins the last line of a log
 
 
 class Workers:
   """Processes that run one function on different jobs."""
 
   def __init__(self, function, jobs, logs):
-    """Starts the processes."""
+    """Starts the processes; each writes to its log."""
     self._processes = []
     # Also called when the interpreter ends.
     self.close = weakref.finalize(self, _stop, self._processes)
@@ -35,71 +38,73 @@ class Workers:
       InputError: a process failed because of the user's data.
       RuntimeError: a process failed otherwise; the message names its log.
     """
-    statuses = [process.poll() for process in self._processes]
+    statuses = [process.exitcode for process in self._processes]
     for process, status in zip(self._processes, statuses):
       if status:
-        raise _error(process)
+        raise _error(process.name)
     return None in statuses
 
 
-def run():
-  """Main function of a worker: reads its job and does it."""
-  function, job = pickle.load(sys.stdin.buffer)
-  threading.Thread(target=_end_with_parent, daemon=True).start()
-  os.nice(10)  # the training loop has priority
+def end_with_parent():
+  """Ends this process at once when its parent ends."""
+
+  def wait():
+    multiprocessing.parent_process().join()
+    os._exit(1)  # even if the main thread is busy
+
+  threading.Thread(target=wait, daemon=True).start()
+
+
+@contextlib.contextmanager
+def without_main():
+  """Keeps new processes from importing the main module, and JAX with it."""
+  main = sys.modules['__main__']
+  sys.modules['__main__'] = types.ModuleType('__main__')
   try:
-    function(job)
-  except InputError as error:
-    print(f'InputError: {error}', flush=True)
-    sys.exit(1)
-
-
-def _end_with_parent():
-  # Not sys.stdin: holding its lock here would abort the interpreter's shutdown.
-  while os.read(0, 1):
-    pass
-  os._exit(1)  # at once, even if the main thread is busy
+    yield
+  finally:
+    sys.modules['__main__'] = main
 
 
 def _start(function, job, log):
-  environment = dict(
-      os.environ,
-      JAX_PLATFORMS='cpu',
-      CUDA_VISIBLE_DEVICES='',
-      TF_CPP_MIN_LOG_LEVEL='3',
-      PYTHONPATH=os.pathsep.join(os.path.abspath(p) for p in sys.path),
+  open(log, 'wb').close()  # also if the process dies at once
+  # Pickled here, so that a process imports the function when it is prepared.
+  process = CONTEXT.Process(
+      target=_run, args=(pickle.dumps((function, job)), log), name=str(log)
   )
-  with open(log, 'wb') as stderr:
-    process = subprocess.Popen(
-        [sys.executable, '-c', f'from {__name__} import run; run()'],
-        env=environment,
-        stderr=stderr,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-  process.log = log
-  try:
-    process.stdin.write(pickle.dumps((function, job)))
-    process.stdin.flush()
-  except BrokenPipeError:
-    pass  # the process has already failed; `running` reports it
+  process.daemon = True
+  with without_main():
+    process.start()
   return process
+
+
+def _run(pickled, log):
+  """Does a job in a process of its own."""
+  end_with_parent()
+  with open(log, 'ab') as file:
+    for stream in 1, 2:
+      os.dup2(file.fileno(), stream)
+  os.environ.update(
+      JAX_PLATFORMS='cpu', CUDA_VISIBLE_DEVICES='', TF_CPP_MIN_LOG_LEVEL='3'
+  )
+  os.nice(10)  # the training loop has priority
+  function, job = pickle.loads(pickled)
+  try:
+    function(job)
+  except InputError as error:
+    sys.exit(f'{_ERROR}{error}')
 
 
 def _stop(processes):
   for process in processes:
     process.kill()
-    process.wait()
-    process.stdout.close()
-    try:
-      process.stdin.close()
-    except BrokenPipeError:
-      pass
+    process.join()
 
 
-def _error(process):
-  """Returns the exception of a failed worker."""
-  lines = process.stdout.read().decode('utf-8', 'replace').splitlines()
-  if lines and lines[-1].startswith('InputError: '):
-    return InputError(lines[-1].removeprefix('InputError: '))
-  return RuntimeError(f'a process that tokenises failed: see {process.log}')
+def _error(log):
+  """Returns the exception of a process that failed."""
+  with open(log, encoding='utf-8', errors='replace') as file:
+    last = file.read().splitlines()[-1:]
+  if last and last[0].startswith(_ERROR):
+    return InputError(last[0].removeprefix(_ERROR))
+  return RuntimeError(f'a process that tokenises failed: see {log}')

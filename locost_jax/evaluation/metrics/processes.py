@@ -5,14 +5,11 @@ its loops over pairs of words are Python.
 """
 
 import concurrent.futures
-import contextlib
-import multiprocessing
 import os
 import pickle
 import signal
-import sys
-import threading
-import types
+
+from locost_jax.data import workers
 
 _BATCH = 16  # items per task of a process
 _FEW = 64  # up to this many items, starting processes never pays
@@ -38,12 +35,10 @@ def run(function, items, sizes, processes=None, show=None):
   if processes == 1 or len(items) <= _FEW or compared <= _SMALL * _WORD**2:
     return _collect(map(function, items), len(items), show)
   with concurrent.futures.ProcessPoolExecutor(
-      min(processes, -(-len(items) // _BATCH)),
-      multiprocessing.get_context('spawn'),  # a fork of JAX's threads may hang
-      _prepare_process,
+      min(processes, -(-len(items) // _BATCH)), workers.CONTEXT, _prepare
   ) as executor:
     try:
-      with _without_main():
+      with workers.without_main():
         results = executor.map(function, items, chunksize=_BATCH)
       return _collect(results, len(items), show)
     except BaseException:
@@ -60,24 +55,8 @@ def _collect(results, total, show):
   return found
 
 
-@contextlib.contextmanager
-def _without_main():
-  """Keeps new processes from importing the main module, and JAX with it."""
-  main = sys.modules['__main__']
-  sys.modules['__main__'] = types.ModuleType('__main__')
-  try:
-    yield
-  finally:
-    sys.modules['__main__'] = main
-
-
-def _prepare_process():
-  """Ignores signals, which the parent handles, and exits with the parent."""
+def _prepare():
+  """Ignores signals, which the parent handles, and ends with the parent."""
   for number in signal.SIGINT, signal.SIGTERM:
     signal.signal(number, signal.SIG_IGN)
-  threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent():
-  multiprocessing.parent_process().join()
-  os._exit(1)  # does not wait for the main thread
+  workers.end_with_parent()
