@@ -25,7 +25,6 @@ from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import prepared_corpora
 from locost_jax.data import preprocessors
 from locost_jax.data import tasks
-from locost_jax.errors import InputError
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
 tf = prepared_corpora.load_tensorflow()
@@ -37,15 +36,10 @@ DEFAULTS = ConfigDict(
 )
 
 _registered = {}  # name -> our seqio.Task or seqio.Mixture
-_made_of = None  # (name of the vocabulary, its fingerprint, the config)
-_is_chosen = False  # whether `register` was called after the import
 
 
 def register(vocabulary='byte', config=None):
-  """Registers every corpus and mixture in SeqIO, all or none.
-
-  The first call replaces what importing this module registered. Later calls
-  must repeat it, because the tasks may be in use.
+  """Registers every corpus and mixture in SeqIO, in place of an earlier call.
 
   Args:
     vocabulary: a path (T5's or BART's files, or what a run saved), or 'byte'.
@@ -53,52 +47,22 @@ def register(vocabulary='byte', config=None):
       span_corruption are read. None: the defaults.
 
   Raises:
-    InputError: the vocabulary does not exist; another library has registered
-      one of the names; an earlier call chose another vocabulary or config.
+    InputError: the vocabulary does not exist.
+    ValueError: another library has registered one of the names.
   """
-  global _made_of, _is_chosen
-  tokens = vocabulary_lib.load_vocabulary(vocabulary)
-  config = DEFAULTS if config is None else config
-  read = {key: config.get(key) for key in DEFAULTS}
-  made_of = str(vocabulary), tokens.fingerprint, str(ConfigDict(read))
-  is_same = _made_of is not None and made_of[1:] == _made_of[1:]
-  if _is_chosen and not is_same:
-    raise InputError(
-        f'vocabulary={str(vocabulary)!r}: the tasks of locost_jax are '
-        f'registered already, with vocabulary={_made_of[0]!r} or another '
-        'config, and may be in use: expected the same again; start another '
-        'process for other settings'
-    )
-  _check_names()
-  if not is_same:
-    _registered.update(_make(config, tokens))
-  for name, provider in _registered.items():
-    seqio.TaskRegistry.remove(name)
-    seqio.MixtureRegistry.remove(name)
-    is_mixture = name in corpora.MIXTURES
-    registry = seqio.MixtureRegistry if is_mixture else seqio.TaskRegistry
-    registry.add_provider(name, provider)
-  _made_of, _is_chosen = made_of, True
-
-
-def _check_names():
-  """Raises an InputError if another library has registered a name."""
-  for kind, registry in (
-      ('task', seqio.TaskRegistry),
-      ('mixture', seqio.MixtureRegistry),
-  ):
-    taken = [
-        name
-        for name in corpus_lib.names()
-        if name in registry.names()
-        and registry.get(name) is not _registered.get(name)
-    ]
-    if taken:
-      raise InputError(
-          f'another library has registered the SeqIO {kind} '
-          f'{", ".join(taken)}, a name of locost_jax: expected another name '
-          'there'
-      )
+  made = _make(
+      DEFAULTS if config is None else config,
+      vocabulary_lib.load_vocabulary(vocabulary),
+  )
+  registry_of = lambda name: (
+      seqio.MixtureRegistry if name in corpora.MIXTURES else seqio.TaskRegistry
+  )
+  for name in _registered:
+    registry_of(name).remove(name)
+  _registered.clear()
+  for name, provider in made.items():
+    registry_of(name).add_provider(name, provider)
+    _registered[name] = provider
 
 
 def _make(config, vocabulary):
@@ -261,4 +225,3 @@ def _rate(data, task):
 
 
 register()
-_is_chosen = False  # the first call chooses
