@@ -35,7 +35,7 @@ class Corpus(NamedTuple):
   made_of: Callable  # split -> JSON object that changes if rows may change
   held_out: bool = False  # whether validation is held out of training files
   sizes: dict = {}  # split -> expected number of rows
-  count: Callable = lambda split: None  # actual number of rows; None: unknown
+  count: Callable | None = None  # split -> actual number, of those expected
   has_files: bool = False  # whether the shards are local files
   # Settings of span corruption; None: no document is corrupted.
   span_corruption: dict | None = None

@@ -13,7 +13,6 @@ A corpus is read from one of two places, and nothing is downloaded:
 import glob
 import json
 import os
-import re
 import sys
 from typing import NamedTuple
 
@@ -29,10 +28,9 @@ PATTERNS = ('{}*.jsonl', '{}*.jsonl.gz', 'c4-{}.*.json.gz')
 class Shard(NamedTuple):
   """A file of a split in TFDS."""
 
-  name: str
   tfds: str  # 'name/config:version'
-  number: int | None  # of the file in the split; None: the whole split
-  file: str | None  # path; None: TFDS is mocked and has no files
+  number: int  # of the file in the split
+  file: str  # path
 
 
 def corpus(config, settings):
@@ -87,20 +85,16 @@ def _in_tfds(task, data):
   """Returns the attributes of a Corpus in TFDS."""
   entry, shards = corpora.TABLE[task], find_tfds_shards(task, data)
 
-  def read_rows(split, name):
-    (shard,) = (shard for shard in shards[split] if shard.name == name)
+  def read_rows(split, shard):
     rows = _read_tfds(shard, split, data.tfds_dir)
-    return f'{split} {name}', map(entry.row, rows)
+    return f'{split} {shard.tfds}#{shard.number}', map(entry.row, rows)
 
   def made_of(split):
-    files = [shard.file for shard in shards[split] if shard.file]
+    files = [shard.file for shard in shards[split]]
     return dict(tfds=entry.tfds, files=corpus_rows.stat_files(files))
 
   return dict(
-      splits={
-          split: [shard.name for shard in found]
-          for split, found in shards.items()
-      },
+      splits=shards,
       read_rows=read_rows,
       count=lambda split: count_tfds(shards[split], split),
       made_of=made_of,
@@ -128,12 +122,10 @@ def find_tfds_shards(task, data):
   if found:
     return {
         split: [
-            Shard(
-                f'{tfds}#{i}' if file else tfds, tfds, i if file else None, file
-            )
+            Shard(tfds, i, file)
             for tfds, where in found.items()
             for i, file in enumerate(
-                sorted(map(str, where.glob(f'*-{split}.*-of-*'))) or [None]
+                sorted(map(str, where.glob(f'*-{split}.*-of-*')))
             )
         ]
         for split in entry.splits
@@ -149,15 +141,12 @@ def find_tfds_shards(task, data):
 
 
 def find_tfds(name, tfds_dir=''):
-  """Finds a corpus that TFDS prepared on this machine.
+  """Finds the directory, an epath.Path, of a corpus that TFDS prepared.
 
   Args:
-    name: 'dataset' or 'dataset/config', optionally with ':version' at the end.
+    name: 'dataset:version' or 'dataset/config:version'.
     tfds_dir: data directory of TFDS; '': $TFDS_DATA_DIR, or else
       ~/tensorflow_datasets.
-
-  Returns:
-    The directory of this version, by default the newest: an epath.Path.
   """
   from etils import epath  # also reads gs:// and the like
 
@@ -165,24 +154,16 @@ def find_tfds(name, tfds_dir=''):
       tfds_dir or os.environ.get('TFDS_DATA_DIR') or '~/tensorflow_datasets'
   ).expanduser()
   dataset, _, version = name.partition(':')
-  root = base / dataset
-  prepared = [
-      path.name
-      for path in (root.iterdir() if root.is_dir() else ())
-      if re.fullmatch(r'\d+\.\d+\.\d+', path.name)
-      and (not version or path.name == version)
-      and (path / 'dataset_info.json').exists()
-  ]
-  if not prepared:
+  directory = base / dataset / version
+  if not (directory / 'dataset_info.json').exists():
     where = f' --data_dir={tfds_dir}' if tfds_dir else ''
     raise InputError(
         f'{name}: not prepared by TFDS: expected '
-        f'{root / (version or "VERSION")}/dataset_info.json. Prepare it with '
+        f'{directory}/dataset_info.json. Prepare it with '
         f'`tfds build {dataset}{where}`, or set config.data.tfds_dir to the '
         'data directory of TFDS'
     )
-  newest = max(prepared, key=lambda v: tuple(map(int, v.split('.'))))
-  return root / newest
+  return directory
 
 
 def load_tensorflow():
@@ -218,11 +199,9 @@ def _read_tfds(shard, split, tfds_dir):
   load_tensorflow()
   import tensorflow_datasets as tfds
 
-  if shard.number is not None:
-    split = f'{split}[{shard.number}shard:{shard.number + 1}shard]'
   rows = tfds.load(
       shard.tfds,
-      split=split,
+      split=f'{split}[{shard.number}shard:{shard.number + 1}shard]',
       download=False,
       shuffle_files=False,
       data_dir=os.path.expanduser(tfds_dir) or None,
@@ -236,13 +215,11 @@ def _read_tfds(shard, split, tfds_dir):
 
 
 def count_tfds(shards, split):
-  """Counts the rows of a split in dataset_info.json; None: TFDS is mocked."""
+  """Counts the rows of a split in dataset_info.json."""
   from etils import epath
 
   total = 0
-  for directory in {os.path.dirname(shard.file or '') for shard in shards}:
-    if not directory:
-      return None
+  for directory in {os.path.dirname(shard.file) for shard in shards}:
     info = json.loads(epath.Path(directory, 'dataset_info.json').read_text())
     for found in info['splits']:
       if found['name'] == split:

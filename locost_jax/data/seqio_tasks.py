@@ -218,9 +218,8 @@ def task_of(config, name, vocabulary):
 def _rate(data, task):
   """Returns the rate of a task in a mixture; see data/mixture.py."""
   found = task.source.corpus
-  rows = None if data.check_sizes else found.count('train')
-  if rows is None:  # its size is checked, or TFDS is mocked
-    rows = found.sizes['train']
+  is_known = data.check_sizes  # reading it then checks its size
+  rows = found.sizes['train'] if is_known else found.count('train')
   return float(min(rows, data.mixture_cap))
 
 

@@ -216,7 +216,7 @@ def check_size(config, found, split):
   if expected is None or not config.data.check_sizes:
     return
   rows = found.count(split)
-  if rows not in (None, expected):
+  if rows != expected:
     entry = corpora.TABLE[found.name]
     raise InputError(
         f'{found.name}: the {split} split has {rows:,} rows, expected '

@@ -90,6 +90,15 @@ def test_missing_data_is_a_one_line_error(config, task):
     assert f'--task={task}' in command and entry.raw in message
 
 
+def find_mocked(name, where):
+  """Replaces `find_tfds`: a directory with a file of each split."""
+  found = pathlib.Path(where) / name
+  found.mkdir(parents=True, exist_ok=True)
+  for split in 'train', 'validation', 'test':
+    (found / f'mock-{split}.tfrecord-00000-of-00001').touch()
+  return found
+
+
 def mocked(self, *args, **keywords):
   """Makes every text feature f of example i 'f i', a blank line, 'body i'."""
   import tensorflow as tf
@@ -126,8 +135,8 @@ def test_tfds_mocked(config, task, monkeypatch):
   asked = []
 
   def find(name, where):
-    asked.append((name, where))
-    return pathlib.Path(where) / 'nothing'
+    asked.append(name)
+    return find_mocked(name, where)
 
   monkeypatch.setattr(prepared_corpora, 'find_tfds', find)
   config.data.task, config.data.check_sizes = task, False
@@ -137,7 +146,7 @@ def test_tfds_mocked(config, task, monkeypatch):
     rows = read_all(config, 'train')
     if not entry.gsg:
       cache = cache_lib.open_cache(config, BYTES, 'validation', place)
-  assert {name for name, _ in asked} == set(entry.tfds)
+  assert set(asked) == set(entry.tfds)
   assert len(rows) == 3 * len(entry.tfds)
   assert len({row['id'] for row in rows}) == len(rows)
   if entry.gsg:
@@ -154,9 +163,7 @@ def test_queries_and_documents_of_tfds(config, monkeypatch):
   """Pages need the query and each document as separate texts."""
   import tensorflow_datasets as tfds
 
-  monkeypatch.setattr(
-      prepared_corpora, 'find_tfds', lambda _, where: pathlib.Path(where)
-  )
+  monkeypatch.setattr(prepared_corpora, 'find_tfds', find_mocked)
   config.data.update(task='qmsum', pages='chunks', check_sizes=False)
   with tfds.testing.mock_data(as_dataset_fn=mocked):
     found = json.loads(read_all(config, 'train')[1]['inputs'])

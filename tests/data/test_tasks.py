@@ -422,7 +422,7 @@ def c4_rows(start, stop):
 def mocked_c4(directory):
   """Mocks twelve rows of C4 in this context.
 
-  Only the files that `find_tfds` looks for exist; the mock does not read them.
+  The files that are looked for are empty; the mock does not read them.
   """
   import tensorflow as tf
   import tensorflow_datasets as tfds
@@ -434,6 +434,8 @@ def mocked_c4(directory):
   info = directory / 'c4' / 'en' / '3.1.0' / 'dataset_info.json'
   info.parent.mkdir(parents=True)
   info.write_text('{}')
+  for split in 'train', 'validation':
+    (info.parent / f'c4-{split}.tfrecord-00000-of-00001').touch()
   with tfds.testing.mock_data(as_dataset_fn=as_dataset):
     yield
 
