@@ -128,7 +128,9 @@ def tokenise(job, team=None, finished=None, show=lambda records: None):
   blocks, finished = [], {} if finished is None else finished
   for shard in range(len(shards)) if job.shards is None else job.shards:
     for number, rows in enumerate(_cut(found.read(job.split, shards[shard]))):
-      path, key = parts / f'{shard:05d}-{number:05d}', _key(shard, number)
+      path = parts / f'{shard:05d}-{number:05d}'
+      # The name of PATH contains the hash of everything else.
+      key = dict(shard=shard, block=number, cut=[ROWS, CHARACTERS])
       is_own = len(blocks) % job.processes == job.number
       blocks.append(path)
       if team is not None:
@@ -186,11 +188,6 @@ def _count(blocks):
       if name in stats:
         total[name] = total.get(name, 0) + stats[name]
   return total
-
-
-def _key(shard, block):
-  # The name of PATH contains the hash of everything else.
-  return dict(shard=shard, block=block, cut=[ROWS, CHARACTERS])
 
 
 def _cut(rows):

@@ -17,7 +17,6 @@ config.data.vocabulary='train' the command trains the vocabulary first.
 import hashlib
 import json
 from pathlib import Path
-from typing import NamedTuple
 
 from absl import flags
 import numpy as np
@@ -94,37 +93,22 @@ def inspect(task, config, vocabulary, max_documents=0):
   result['gsg'] = found.gsg
   seen, line = {}, Line(seconds=10.0)
   for split in found.splits:
-    rows = _measure(task, found, split, vocabulary, data, max_documents, line)
-    lengths = rows.lengths
-    if split == 'train':
-      result['examples'] = rows.examples
-    result['splits'][split] = dict(
-        documents=len(lengths),
-        unusable=rows.unusable,
-        copies=len(lengths) - len(rows.hashes),
-        expected=None if max_documents else found.sizes.get(split),
-        inputs=_summary(lengths[:, 0], lengths[:, 2]),
-        targets=_summary(lengths[:, 1], lengths[:, 3]),
+    result['splits'][split], hashes, examples = _measure(
+        task, found, split, vocabulary, data, max_documents, line
     )
-    for other, hashes in seen.items():
-      result['shared'][f'{other}, {split}'] = len(hashes & rows.hashes)
-    seen[split] = rows.hashes
+    if split == 'train':
+      result['examples'] = examples
+    for other, others in seen.items():
+      result['shared'][f'{other}, {split}'] = len(others & hashes)
+    seen[split] = hashes
   line.wipe()
   return result
 
 
-class _Measured(NamedTuple):
-  """The rows of a split, measured."""
-
-  lengths: np.ndarray  # [n, 4]: tokens of input, target; tokens cut of each
-  unusable: int  # rows that give no example
-  hashes: set  # of the inputs
-  examples: list  # the first EXAMPLES, as the model sees them
-
-
 def _measure(task, found, split, vocabulary, data, max_documents, line):
-  """Reads and measures the rows of a split; see `inspect`."""
-  lengths, unusable, hashes, examples = [], 0, set(), []
+  """Returns the numbers of a split, hashes of its inputs, and examples."""
+  hashes, examples, unusable = set(), [], 0
+  lengths = []  # tokens of input, target; tokens cut of each
   make = preprocessors.maker(found, data, vocabulary)
   shards = found.splits[split]
   rows = (row for shard in shards for row in found.read(split, shard))
@@ -144,20 +128,23 @@ def _measure(task, found, split, vocabulary, data, max_documents, line):
       )
     else:
       shown = vocabulary.decode(made['inputs'], True)
-    lengths.append(
-        [
-            count[side]
-            for count in (whole, lost)
-            for side in ('inputs', 'targets')
-        ]
-    )
+    sides = 'inputs', 'targets'
+    lengths.append([count[side] for count in (whole, lost) for side in sides])
     hashes.add(hashlib.sha256(made['text'].encode()).digest())
     if len(examples) < EXAMPLES:
       targets = vocabulary.decode(made['targets'], True)
       shown, targets = map(_shorten, (shown, targets))
       examples.append(dict(id=row['id'], inputs=shown, targets=targets))
   lengths = np.array(lengths, np.int64).reshape(-1, 4)
-  return _Measured(lengths, unusable, hashes, examples)
+  numbers = dict(
+      documents=len(lengths),
+      unusable=unusable,
+      copies=len(lengths) - len(hashes),
+      expected=None if max_documents else found.sizes.get(split),
+      inputs=_summary(lengths[:, 0], lengths[:, 2]),
+      targets=_summary(lengths[:, 1], lengths[:, 3]),
+  )
+  return numbers, hashes, examples
 
 
 def read_pages(text, vocabulary, data):

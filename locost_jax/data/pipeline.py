@@ -44,15 +44,11 @@ def check(config, parts):
     parts: parts that a batch is split into (devices x train.accumulate).
   """
   data, tokens = config.data, config.train.batch_tokens
-  longest = (
-      data.page_length * data.num_pages
-      if (data.pages in LOCALITIES)
-      else data.max_input_length
-  )
-  if (
-      tokens
-      and order.rows_in_budget(max(tokens, 0), longest) % parts
-      or (tokens and tokens < longest)
+  longest = data.max_input_length
+  if data.pages in LOCALITIES:
+    longest = data.page_length * data.num_pages
+  if tokens and (
+      tokens < longest or order.rows_in_budget(tokens, longest) % parts
   ):
     raise InputError(
         f'config.train.batch_tokens={tokens} must be 0 or hold a document of '
@@ -77,7 +73,7 @@ def train_batches(cache, vocabulary, config, start_step=0, host=0, hosts=1):
     InputError: hosts do not divide the batch size, or `check` fails; from the
       iterator: the training corpus has no records.
   """
-  _host_rows(config.train.batch_size, 'train.batch_size', hosts)
+  _check_hosts(config.train.batch_size, 'train.batch_size', hosts)
   check(config, hosts)
   return _prefetch(_train(cache, vocabulary, config, start_step, host, hosts))
 
@@ -164,7 +160,7 @@ def eval_batches(cache, vocabulary, config, host=0, hosts=1):
     They cover the real rows, which come first; padding rows with zero weights
     follow. A reference is a list if the document has several references.
   """
-  _host_rows(config.eval.batch_size, 'eval.batch_size', hosts)
+  _check_hosts(config.eval.batch_size, 'eval.batch_size', hosts)
   return _prefetch(_evaluate(cache, vocabulary, config, host, hosts))
 
 
@@ -177,11 +173,7 @@ def _evaluate(cache, vocabulary, config, host, hosts):
   by_length = np.lexsort(padded.T[::-1])
   for start in range(0, len(padded), batch_size):
     rows = by_length[start : start + batch_size]
-    batch = Batch(
-        rows.tolist(),
-        batch_size,
-        _shape_of(padded[rows], config),
-    )
+    batch = Batch(rows.tolist(), batch_size, _shape_of(padded[rows], config))
     places, size = _host_part(batch, host, hosts)
     found = _read([(cache, i) for i in places])
     info = dict(
@@ -193,14 +185,12 @@ def _evaluate(cache, vocabulary, config, host, hosts):
     ), info
 
 
-def _host_rows(batch_size, name, hosts):
-  """Returns the rows of a batch for each host."""
+def _check_hosts(batch_size, name, hosts):
   if batch_size < 1 or batch_size % hosts:
     raise InputError(
         f'{name}={batch_size} must be positive and divisible by the number of '
         f'hosts, {hosts}'
     )
-  return batch_size // hosts
 
 
 def _host_part(batch, host, hosts):

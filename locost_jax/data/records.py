@@ -98,7 +98,7 @@ class Cache(TrainingSet):
       verify: whether to verify the checksum of the records in the background.
         If they are damaged, a later read raises an InputError.
     """
-    # Imported here: array_record belongs to the `train` extra.
+    # It belongs to the `train` extra.
     from array_record.python import array_record_module
 
     self.path = pathlib.Path(path)
@@ -144,13 +144,6 @@ class Cache(TrainingSet):
       raise self._error
     with self._lock, _damage(self.path, RECORDS):
       return self._reader.read([int(i) for i in indices])
-
-  def wait_until_checked(self):
-    """Waits until the records are verified; InputError: they are damaged."""
-    if self._check is not None:
-      self._check.join()
-      if self._error is not None:
-        raise self._error
 
   def _unpack(self, row):
     with _damage(self.path, RECORDS):

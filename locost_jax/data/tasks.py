@@ -72,8 +72,10 @@ def check(config):
           f'config.data.pages={data.pages!r}: gap sentences are '
           "not cut into pages: expected ''"
       )
-    if found.has_files:
-      _check_first_rows(found)
+    for split, files in found.splits.items() if found.has_files else ():
+      # Held-out rows are in the training files, which are checked anyway.
+      for file in () if split == 'validation' and found.held_out else files:
+        next(found.read(split, file), None)
     if found.name == 'jsonl':
       for split in found.splits:
         _check_any(member, found, split)
@@ -152,13 +154,6 @@ def check_training(config):
         'those of the other splits'
         + f', or no files at all for config.data.task={task!r}' * bool(task)
     )
-
-
-def _check_first_rows(found):
-  for split, files in found.splits.items():
-    # Held-out rows are in the training files, which are checked anyway.
-    for file in () if split == 'validation' and found.held_out else files:
-      next(found.read(split, file), None)
 
 
 def _check_any(config, found, split):
@@ -280,11 +275,6 @@ def find_vocabulary(config):
       file=sys.stderr,
       flush=True,
   )
-  return train_vocabulary(config)
-
-
-def train_vocabulary(config):
-  """Trains a SentencePiece vocabulary; see config.data.vocabulary_size."""
   with tempfile.TemporaryDirectory() as directory:
     return sentencepiece_training.train(
         training_texts(config),

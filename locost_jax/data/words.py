@@ -35,11 +35,11 @@ def of_any_script(text):
   return folded.translate(_SEPARATED).split()
 
 
-def latin_share(texts):
-  """Returns the share of the letters of texts that `latin` counts, 0 to 1.
+def is_latin(texts):
+  """Whether `latin` counts at least half of the letters of texts.
 
   A letter counts if all letters of its word are in a-z: `latin` cuts other
-  words into pieces. Texts without letters have a share of 1.
+  words into pieces.
   """
   counted = letters = 0
   for text in texts:
@@ -49,12 +49,7 @@ def latin_share(texts):
       runs = _LETTERS.findall(unicodedata.normalize('NFC', text))
     letters += sum(map(len, runs))
     counted += sum(len(run) for run in runs if run.isascii())
-  return counted / letters if letters else 1.0
-
-
-def is_latin(texts):
-  """Whether `latin` counts at least half of the letters of texts."""
-  return latin_share(texts) >= 0.5
+  return 2 * counted >= letters
 
 
 class _Separated(dict):
