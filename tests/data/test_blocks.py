@@ -26,19 +26,11 @@ from tests.data.rows import write_jsonl
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 KEY = dict(a='key')
-# Its arguments are a config, the directory of a cache, and {processes}.
-BUILD = """
+# Builds a cache slowly; its arguments are a config and the directory.
+SLOWLY = """
 import pickle, sys, time
-from ml_collections import ConfigDict
 from locost_jax.data import blocks, records
 from locost_jax.vocabularies import byte_vocabulary
-{change}
-config = ConfigDict(pickle.loads(bytes.fromhex(sys.argv[1])))
-job = blocks.Job(config.to_dict(), byte_vocabulary.ByteVocabulary(), 'train',
-                 processes={processes})
-blocks.build(job, dict(a='key'), sys.argv[2])
-"""
-SLOWLY = """
 blocks.ROWS = 4
 write = records.write
 def slowly(path, *arguments):
@@ -47,6 +39,9 @@ def slowly(path, *arguments):
   time.sleep(60 if path.name == '00000-00003' else 0)
   return stats
 blocks.records.write = slowly
+config = pickle.loads(bytes.fromhex(sys.argv[1]))
+job = blocks.Job(config, byte_vocabulary.ByteVocabulary(), 'train')
+blocks.build(job, dict(a='key'), sys.argv[2])
 """
 
 
@@ -74,18 +69,6 @@ def build(config, path, show=lambda records: None, **keywords):
   job = blocks.Job(config.to_dict(), BYTES, 'train', **keywords)
   blocks.build(job, KEY, path, show)
   return contents(path)
-
-
-def start_build(config, path, change, processes):
-  """Starts a process that builds a cache."""
-  code = BUILD.format(change=change, processes=processes)
-  job = pickle.dumps(config.to_dict()).hex()
-  return subprocess.Popen(
-      [sys.executable, '-c', code, job, str(path)],
-      cwd=ROOT,
-      text=True,
-      stdout=subprocess.PIPE,
-  )
 
 
 def contents(path):
@@ -153,7 +136,13 @@ def test_an_empty_shard_among_others(config, tmp_path, whole):
 def test_a_stopped_build_resumes(config, tmp_path, whole, monkeypatch):
   """After SIGKILL, finished blocks are not made again."""
   path = tmp_path / 'c'
-  with start_build(config, path, SLOWLY, 1) as process:
+  job = pickle.dumps(config.to_dict()).hex()
+  with subprocess.Popen(
+      [sys.executable, '-c', SLOWLY, job, str(path)],
+      cwd=ROOT,
+      text=True,
+      stdout=subprocess.PIPE,
+  ) as process:
     made = [process.stdout.readline().strip() for _ in range(4)]
     process.send_signal(signal.SIGKILL)
   assert made == [f'00000-0000{i}' for i in range(4)]
@@ -168,21 +157,6 @@ def test_a_stopped_build_resumes(config, tmp_path, whole, monkeypatch):
   monkeypatch.setattr(blocks, '_make_block', counted)
   assert build(config, path) == whole
   assert again == ['row 16', 'row 20', 'row 23', 'row 27', 'row 31']
-
-
-@pytest.mark.slow
-def test_several_killed_processes_resume(config, tmp_path):
-  for i in range(2, 5):  # more shards than processes
-    write_jsonl(tmp_path / f'a{i}.jsonl', make_rows(5, 40 * i))
-  whole = build(config, tmp_path / 'whole')
-  path, parts = tmp_path / 'c', tmp_path / 'c.parts'
-  with start_build(config, path, '', 2) as process:
-    end = time.monotonic() + 300
-    while not list(parts.glob(f'*/{records.STATS}')):
-      assert time.monotonic() < end and process.poll() is None
-      time.sleep(0.01)
-    process.kill()
-  assert build(config, path, processes=2) == whole
 
 
 @pytest.mark.faults

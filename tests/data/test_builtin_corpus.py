@@ -6,7 +6,6 @@ import re
 import pytest
 
 from locost_jax.data import corpus as corpus_lib
-from locost_jax.data import gsg
 from locost_jax.data import sources
 
 
@@ -57,22 +56,6 @@ def test_rows_are_distinct_and_in_the_order_of_hashes(rows):
   assert len({_words(row['document']) for row in pairs}) == len(pairs)
 
 
-def test_pairs_are_valid(rows):
-  for row in rows['pairs', 'train'] + rows['pairs', 'validation']:
-    assert list(row) == ['id', 'summary', 'document']
-    assert 6 <= len(_words(row['summary']).split()) <= 40
-    assert len(_words(row['document']).split()) >= 12
-    assert _words(row['summary']) not in _words(row['document'])
-    assert not re.search(r'^ *(>>>|```)|^[-=]{4,}$', row['document'], re.M)
-
-
-def test_splits_are_by_hash(rows):
-  for split in 'train', 'validation':
-    for row in rows['pairs', split]:
-      is_held_out = sources.is_held_out(_words(row['summary']).strip(), 0.04)
-      assert is_held_out == (split == 'validation')
-
-
 def test_validation_targets_are_not_in_training(rows):
   trained = ''.join(
       [_words(row['text']) for row in rows['documents', 'train']]
@@ -86,8 +69,3 @@ def test_validation_targets_are_not_in_training(rows):
   # Negative control: the documents have the training targets.
   found = [_words(r['summary']) in trained for r in rows['pairs', 'train'][:99]]
   assert all(found)
-
-
-def test_documents_have_gap_sentences(rows):
-  for row in rows['documents', 'validation'][:20]:
-    assert row.keys() == {'id', 'text'} and gsg.gap_sentences(row['text'])

@@ -3,7 +3,6 @@
 import json
 import os
 
-import numpy as np
 import pytest
 
 from locost_jax.data import records
@@ -115,12 +114,3 @@ def test_caches_without_checksums_are_checked(path, change, words):
   with pytest.raises(InputError) as error:
     read_all(path)
   assert words in str(error.value) and '; remove ' in str(error.value)
-
-
-def test_lengths_without_checksums(path):
-  (path / records.CHECKSUMS).unlink()
-  lengths = np.load(path / records.LENGTHS)
-  lengths[3, 0] += 4
-  np.save(path / records.LENGTHS, lengths)
-  with pytest.raises(InputError, match='its sums differ from the tokens'):
-    read_all(path)

@@ -13,9 +13,6 @@ from locost_jax.data import pipeline
 from locost_jax.data import records
 from locost_jax.data import tasks
 from locost_jax.errors import InputError
-from locost_jax.runs import resume
-from locost_jax.workdir import phases as phases_lib
-from tests import tiny_run
 from tests.batches import BYTES
 from tests.batches import take
 from tests.data.rows import write_jsonl
@@ -271,14 +268,3 @@ def test_corpora_tokenised_while_training_are_refused(tmp_path, monkeypatch):
   ):
     cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
   assert not (tmp_path / 'cache').exists()
-
-
-@pytest.mark.parametrize('key', ['train_examples', 'seed'])
-def test_a_resumed_run_keeps_its_examples(key, tmp_path):
-  """An older run, whose config lacks the key, uses all examples."""
-  stored = phases_lib.to_dict(tiny_run.make_config())
-  del stored['data']['train_examples']
-  config = tiny_run.make_config()
-  assert not resume.list_differences(stored, config)
-  config.data[key] = 10
-  assert resume.list_differences(stored, config) == {f'data.{key}': (0, 10)}

@@ -99,34 +99,6 @@ def test_batches_from_a_step_continue_the_run(tmp_path, start):
   assert_same(take(again, 44 - start), unbroken[start:])
 
 
-def test_every_epoch_has_every_record_once(tmp_path):
-  batch_size = 4
-  n = order.GROUP * batch_size * 2
-  cache, rows = make_cache(tmp_path / 'c', n)
-  expected = sorted((tuple(r['inputs']), tuple(r['targets'])) for r in rows)
-  batches = take(
-      pipeline.train_batches(cache, BYTES, make_config(batch_size)), 3 * n // 4
-  )
-  epochs = [
-      sum(map(row_contents, batches[i : i + n // 4]), [])
-      for i in range(0, len(batches), n // 4)
-  ]
-  for epoch in epochs:
-    assert sorted(epoch) == expected
-  assert epochs[0] != epochs[1]
-
-
-def test_fewer_records_than_a_batch(tmp_path):
-  cache, rows = make_cache(tmp_path / 'c', 3)
-  batches = take(pipeline.train_batches(cache, BYTES, make_config(8)), 48)
-  seen = sum(map(row_contents, batches), [])
-  assert len(seen) == 8 * 48
-  assert len(set(seen)) == 3
-  for row in rows:
-    key = tuple(row['inputs']), tuple(row['targets'])
-    assert seen.count(key) == 8 * 48 // 3
-
-
 def test_hosts_tile_the_global_batch(tmp_path):
   cache, _ = make_cache(tmp_path / 'c', 37)
   config = make_config(8)
@@ -230,16 +202,6 @@ def test_batches_equal_their_slow_definition(tmp_path):
     assert row_contents(batch) == [
         (tuple(row['inputs']), tuple(row['targets'])) for row in rows
     ]
-
-
-def test_sorting_saves_padding(tmp_path):
-  cache, _ = make_cache(tmp_path / 'c', 400)
-  batches = take(pipeline.train_batches(cache, BYTES, make_config(8)), 48)
-  padded = sum(b['encoder_input_tokens'].size for b in batches)
-  real = sum((b['encoder_input_tokens'] != 0).sum() for b in batches)
-  # Buckets alone pad a row of n tokens to 1.2 n on average.
-  assert padded < 1.5 * real
-  assert len({b['encoder_input_tokens'].shape for b in batches}) <= 8
 
 
 class Failing:

@@ -9,7 +9,6 @@ import pytest
 from configs import default
 from locost_jax.data import cache as cache_lib
 from locost_jax.data import corpus as corpus_lib
-from locost_jax.data import inspect
 from locost_jax.data import preprocessors
 from locost_jax.data import span_corruption as spans
 from locost_jax.data import tasks
@@ -18,7 +17,6 @@ from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests import bart_files
 from tests import golden_records
 from tests.batches import BYTES
-from tests.data.rows import write_jsonl
 
 WORDS = 'Thank you for inviting me to your party last week'.split()
 
@@ -170,17 +168,6 @@ def test_a_cache_depends_on_the_settings(tmp_path):
   places = [place(), place(share=0.5), place(share=0.4), place(seed=3)]
   assert len(set(places)) == 4
   assert place(share=0.5) == place(share=0.5, density=0.15)
-
-
-def test_inspect_shows_corrupted_examples(tmp_path, monkeypatch):
-  config = make_config(share=1.0)
-  file = write_jsonl(tmp_path / 'train.jsonl', make_rows())
-  config.data.train_files = file
-  vocabulary = vocabulary_lib.load_vocabulary('byte')
-  found = inspect.inspect('jsonl', config, vocabulary)
-  inputs = found['splits']['train']['inputs']
-  # The byte vocabulary has no text for its sentinels, about 5 here.
-  assert 150 < inputs['mean'] <= 200 and inputs['tokens_cut'] == 0
 
 
 @pytest.mark.parametrize(
