@@ -79,7 +79,7 @@ def _span_corruption():
   ids = list(range(100, 300))
   data = default.get_config().data
   data.max_input_length, data.max_target_length = 90, 30
-  settings = span_corruption.settings(dict(share=0.7))
+  settings = span_corruption.DEFAULTS | dict(share=0.7)
   make = span_corruption.maker(Marked(), data, settings)
   made = {name: make(ids, name) for name in 'abcdefgh'}
   return {

@@ -34,6 +34,7 @@ import time
 
 from absl import flags
 
+from locost_jax import files
 from locost_jax.config import commands
 from locost_jax.config.progress import duration
 from locost_jax.config.progress import Line
@@ -184,8 +185,8 @@ def is_large(config, found):
   shards = found.splits.get('train', ())
   if len(shards) <= config.data.window_shards:
     return False
-  files = found.made_of('train').get('files', ())
-  return sum(size for _, size, _ in files) > STREAM_BYTES
+  there = found.made_of('train').get('files', ())
+  return sum(size for _, size, _ in there) > STREAM_BYTES
 
 
 def _limit(config, found, split):
@@ -203,25 +204,22 @@ def locate(config, found, vocabulary, split, directory):
   The key is a JSON object of everything that determines the records.
   """
   data = config.data
-  key = json.loads(
-      json.dumps(
-          dict(
-              format=FORMAT,
-              task=found.name,
-              split=split,
-              gsg=found.gsg,
-              **_words_key(found),
-              **_span_key(found.span_corruption),
-              corpus=found.made_of(split),
-              limit=_limit(config, found, split),
-              vocabulary=vocabulary.fingerprint,
-              max_input_length=data.max_input_length,
-              max_target_length=data.max_target_length,
-              pages=_pages_key(data),
-              code=record_versions.key(),
-          )
-      )
+  key = dict(
+      format=FORMAT,
+      task=found.name,
+      split=split,
+      gsg=found.gsg,
+      **_words_key(found),
+      **_span_key(found.span_corruption),
+      corpus=found.made_of(split),
+      limit=_limit(config, found, split),
+      vocabulary=vocabulary.fingerprint,
+      max_input_length=data.max_input_length,
+      max_target_length=data.max_target_length,
+      pages=_pages_key(data),
+      code=record_versions.key(),
   )
+  key = json.loads(json.dumps(key))  # as it is read from a file
   digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
   name = f'{found.name}-{split}-{digest[:16]}'
   return pathlib.Path(data.cache_dir or directory) / name, key
@@ -347,13 +345,7 @@ def main(values, arguments):
   commands.expect_flags_only(arguments)
   if not values.output:
     raise InputError('--output=DIR is missing: where to keep the caches?')
-  output = os.path.abspath(values.output)
-  if not os.path.isdir(
-      output if os.path.exists(output) else os.path.dirname(output)
-  ):
-    raise InputError(
-        f'--output={output}: expected a directory, or a new one in a directory'
-    )
+  files.check_directory('--output', values.output)
   config, _ = commands.get_config(values)
   config.data.cache_dir = values.output
   if config.phases:

@@ -30,7 +30,6 @@ from locost_jax.data import gsg
 from locost_jax.data import prepared_corpora
 from locost_jax.data import record_versions
 from locost_jax.data import sources
-from locost_jax.data import span_corruption
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
 
@@ -105,10 +104,14 @@ def corpus(config):
       )
   find = _built_in if task in BUILT_IN else prepared_corpora.corpus
   find = _own_files if is_own else find
-  found = find(config, _gsg_settings(config) if makes_gaps else None)
-  spans = config.get('span_corruption')
-  if spans is not None:
-    spans = span_corruption.settings(dict(spans))
+  settings = spans = None
+  if makes_gaps:
+    settings = _settings(config, 'gsg')
+    gsg.select_sentences(['a', 'b'], settings['ratio'], settings['strategy'])
+  found = find(config, settings)
+  if config.get('span_corruption') is not None:
+    spans = _settings(config, 'span_corruption')
+    schema.check_section('span_corruption', spans)
   return found._replace(span_corruption=spans)
 
 
@@ -121,18 +124,15 @@ def check_name(task):
     )
 
 
-def _gsg_settings(config):
-  """Returns the keyword arguments of gap_sentences, checked."""
-  given = dict(config.gsg or {})
-  unknown = sorted(set(given) - set(GSG))
-  if unknown:
+def _settings(config, section):
+  """Returns a section of a config with its defaults, names checked."""
+  given, defaults = dict(config[section] or {}), schema.defaults(section)
+  if unknown := sorted(given.keys() - defaults.keys()):
     raise InputError(
-        f'config.gsg has unknown keys {", ".join(unknown)}; '
-        f'expected {", ".join(GSG)}'
+        f'config.{section} has unknown keys {", ".join(unknown)}; '
+        f'expected {", ".join(defaults)}'
     )
-  settings = {**GSG, **given}
-  gsg.select_sentences(['a', 'b'], settings['ratio'], settings['strategy'])
-  return settings
+  return {**defaults, **given}
 
 
 def _find_files(data):

@@ -90,19 +90,19 @@ def stream(sizes, windows, total, seed, start=0):
       raise InputError('the training corpus gave no records')
 
 
-def group_batches(lengths, batch_size, seed, group):
+def group_batches(padded, batch_size):
   """Cuts a group of records into batches of similar lengths.
 
   Args:
-    lengths: int [GROUP * batch_size, k], the shape each record is padded to.
+    padded: int [GROUP * batch_size, k], the shape each record is padded to.
 
   Returns:
-    int64 [GROUP, batch_size]: the records of each batch.
+    A list of (rows int64 [batch_size], batch_size): the records of each batch,
+    and their number, as from `budget_batches`.
   """
   # The last key of lexsort is the primary one; the sort is stable.
-  by_length = np.lexsort(np.asarray(lengths).T[::-1])
-  batches = by_length.reshape(-1, batch_size)
-  return batches[permutation(len(batches), seed, BATCHES, group)]
+  by_length = np.lexsort(padded.T[::-1])
+  return [(rows, batch_size) for rows in by_length.reshape(-1, batch_size)]
 
 
 def rows_in_budget(tokens, length):

@@ -102,21 +102,11 @@ def _plan(config, pads, shapes, group):
   if config.train.batch_tokens:
     cut = order.budget_batches(padded, config.train.batch_tokens)
   else:
-    cut = [
-        (batch, config.train.batch_size)
-        for batch in order.group_batches(
-            padded, config.train.batch_size, seed, group
-        )
-    ]
-  batches = [
-      Batch(rows.tolist(), size, _shape_of(padded[rows], config))
-      for rows, size in cut
-  ]
-  if not config.train.batch_tokens:
-    return batches
+    cut = order.group_batches(padded, config.train.batch_size)
+  places = order.permutation(len(cut), seed, order.BATCHES, group)
   return [
-      batches[i]
-      for i in order.permutation(len(batches), seed, order.BATCHES, group)
+      Batch(rows.tolist(), size, _shape_of(padded[rows], config))
+      for rows, size in (cut[i] for i in places)
   ]
 
 

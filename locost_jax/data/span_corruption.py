@@ -29,23 +29,6 @@ from locost_jax.vocabularies import vocabulary as vocabulary_lib
 DEFAULTS = schema.defaults('span_corruption')
 
 
-def settings(given):
-  """Checks settings and adds the defaults.
-
-  Args:
-    given: config.span_corruption as a dict: share (of documents), density
-      (share of tokens cut out), mean_length (of a span, in tokens), seed.
-  """
-  unknown = sorted(set(given) - set(DEFAULTS))
-  if unknown:
-    raise InputError(
-        f'config.span_corruption has unknown keys {", ".join(unknown)}; '
-        f'expected {", ".join(DEFAULTS)}'
-    )
-  schema.check_section('span_corruption', given)
-  return {**DEFAULTS, **given}
-
-
 def sentinels(vocabulary):
   """Returns the list of the ids of '<extra_id_0>', '<extra_id_1>', ....
 
@@ -132,6 +115,10 @@ def cut_out(ids, is_noise, sentinels):
 
 def maker(vocabulary, data, settings):
   """Returns the function that makes the examples of documents.
+
+  Args:
+    settings: config.span_corruption as a dict: share (of documents), density
+      (share of tokens cut out), mean_length (of a span, in tokens), seed.
 
   Returns:
     function (ids of a text without marks, id of its document) -> (input,

@@ -175,30 +175,26 @@ def _mean_rouge_n(candidates, references, n):
   """
   features = {}
   rows, columns = [], []
-  for r, words in enumerate(references):
-    for feature in _occurrences(words, n):
+  found = _ngrams(references, n)
+  for r, counts in enumerate(found):
+    for feature in _occurrences(counts):
       rows.append(features.setdefault(feature, len(features)))
       columns.append(r)
   has = np.zeros([len(features), len(references)], np.uint8)
   has[rows, columns] = 1
-  lengths = np.array([max(0, len(w) - n + 1) for w in references])
+  lengths = np.array([counts.total() for counts in found])
   means = np.zeros(len(candidates))
-  for j, words in enumerate(candidates):
-    shared = [features[f] for f in _occurrences(words, n) if f in features]
+  for j, counts in enumerate(_ngrams(candidates, n)):
+    shared = [features[f] for f in _occurrences(counts) if f in features]
     if shared:
       overlap = has[shared].sum(axis=0, dtype=np.int32)
-      means[j] = (2 * overlap / (lengths + len(words) - n + 1)).mean()
+      means[j] = (2 * overlap / (lengths + counts.total())).mean()
   return 100 * means
 
 
-def _occurrences(words, n):
+def _occurrences(counts):
   """Returns (n-gram, 0), (n-gram, 1), ... for each occurrence of an n-gram."""
-  seen = collections.Counter()
-  occurrences = []
-  for gram in zip(*(words[i:] for i in range(n))):
-    occurrences.append((gram, seen[gram]))
-    seen[gram] += 1
-  return occurrences
+  return [(gram, i) for gram, count in counts.items() for i in range(count)]
 
 
 def unigram_loss(train_targets, validation_targets, vocabulary_size):

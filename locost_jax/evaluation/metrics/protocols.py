@@ -196,23 +196,19 @@ def signature(protocol, pairs, level=intervals.LEVEL):
   Args:
     level: of the intervals, in percent; None: no intervals.
   """
+  tokens = protocol.tokens
+  if tokens == 'rouge_score':
+    tokens += f':{importlib.metadata.version("rouge-score")}'
   parts = [
       'rouge',
       protocol.name,
       f'stem:{protocol.stem}',
       f'split:{protocol.split}',
       f'agg:{"pooled" if protocol.pooled else "max"}',
-      _with_version(protocol.tokens),
+      tokens,
       f'n:{pairs}',
   ]
   return '|'.join(parts if level is None else [*parts, f'ci:{level}'])
-
-
-def _with_version(tokens):
-  """Returns 'rouge_score:0.1.2' for 'rouge_score'; other texts unchanged."""
-  if tokens != 'rouge_score':
-    return tokens
-  return f'{tokens}:{importlib.metadata.version("rouge-score")}'
 
 
 def method(signature):
