@@ -21,7 +21,6 @@ import jax
 from locost_jax import models
 from locost_jax.config import commands
 from locost_jax.evaluation import predictions
-from locost_jax.training import train
 from tests import small_training
 
 DEFAULTS = dict(
@@ -38,7 +37,6 @@ DEFAULTS = dict(
     eval_seconds=0.0,
     hang_at=0,  # the step whose batch never arrives
     deaf=False,  # whether evaluations ignore exceptions
-    attempts=30,
     rank=0,  # of adapters in all kernels; above 0 only adapters are trained
     process=-1,  # index of two processes; -1: a single process
     port=0,
@@ -85,7 +83,6 @@ def main(workdir, given):
   config.train.batch_size = given['rows']
   config.mesh.data = given['devices']
   config.train.lora.update(rank=given['rank'], paths='.*kernel')
-  train.ATTEMPTS, train.PAUSE = given['attempts'], 1.0
   if given['model'] == 'bag':
     model = Bag(given['size'])
   else:

@@ -3,8 +3,7 @@
 metrics.jsonl has one JSON object per line: `step` and the numbers measured
 after that many steps, {"step": 100, "train/loss": 3.21, ...}. A number that is
 not finite is null. Lines of evaluations also have texts, the signatures. A run
-that resumes from a step drops the lines after it. While the disk is full, lines
-wait in memory.
+that resumes from a step drops the lines after it. A full disk ends the run.
 
 The id in WORKDIR/wandb.json identifies a run, or each phase of a run with
 phases, so that a resumed run continues the same W&B run. Steps repeated after a
@@ -34,9 +33,7 @@ from locost_jax.workdir import phases as phases_lib
 class MetricsLog:
   """Writes every line to metrics.jsonl, TensorBoard and, if asked, W&B."""
 
-  def __init__(
-      self, workdir, start_step, is_evaluated, tracker, note, labels=()
-  ):
+  def __init__(self, workdir, start_step, is_evaluated, tracker, labels=()):
     """Opens WORKDIR/metrics.jsonl and WORKDIR/tensorboard for appending.
 
     Args:
@@ -48,8 +45,7 @@ class MetricsLog:
     truncate(path, start_step, is_evaluated)
     self._file = files.Appended(open(path, 'ab', buffering=0))
     self._events = Events(workdir / 'tensorboard', start_step + 1)
-    self._tracker, self._note, self._is_full = tracker, note, False
-    self._labels = dict(labels)
+    self._tracker, self._labels = tracker, dict(labels)
 
   def log(self, step, metrics):
     """Writes the numbers measured after `step` steps.
@@ -71,7 +67,7 @@ class MetricsLog:
       if any(name.startswith(prefix) for name in metrics):
         texts |= labels
     self._file.write((json.dumps(row | texts) + '\n').encode())
-    self._report_full_disk()
+    self._check_disk()
     if self._tracker:
       self._tracker.log(
           int(step),
@@ -83,10 +79,10 @@ class MetricsLog:
       )
 
   def sync(self):
-    """Flushes everything logged to disk, if there is room."""
+    """Flushes everything logged to disk."""
     self._file.sync()
     self._events.sync()
-    self._report_full_disk()
+    self._check_disk()
 
   def close(self):
     """Syncs and closes the files and the tracker."""
@@ -96,14 +92,12 @@ class MetricsLog:
     if self._tracker:
       self._tracker.close()
 
-  def _report_full_disk(self):
-    """Prints a line when writing first fails, and when it works again."""
-    problem = self._file.problem or self._events.problem
-    if problem and not self._is_full:
-      self._note(f'metrics could not be written and stay in memory: {problem}')
-    elif self._is_full and not problem:
-      self._note('metrics that had stayed in memory are written')
-    self._is_full = bool(problem)
+  def _check_disk(self):
+    if problem := self._file.problem or self._events.problem:
+      raise InputError(
+          f'the metrics could not be written: {problem}: make room and run the '
+          'same command again'
+      )
 
 
 class Events(files.Appended):

@@ -101,7 +101,6 @@ class Telemetry:
         start.step,
         start.is_evaluated,
         tracker,
-        self.note,
         options.labels,
     )
 
@@ -111,7 +110,7 @@ class Telemetry:
       self._metrics.log(step, metrics)
 
   def sync(self):
-    """Flushes everything logged to disk, if there is room."""
+    """Flushes everything logged to disk."""
     if not self._quiet:
       self._metrics.sync()
 

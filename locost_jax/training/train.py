@@ -13,8 +13,8 @@ step:
 - After SIGTERM or SIGINT the current step finishes. Waiting for data is
   interrupted; so is an evaluation, which runs again when the run continues
   (with several processes an evaluation finishes). Then the state is saved.
-- If the disk has no room for a checkpoint, the run logs it, continues, and
-  tries again at the next one. The last checkpoint is retried for half an hour.
+- If the disk has no room, the run ends, and continues from the last checkpoint
+  that was complete.
 """
 
 import collections
@@ -22,7 +22,6 @@ import contextlib
 import functools
 import math
 from pathlib import Path
-import time
 from typing import Any, NamedTuple
 
 import jax
@@ -43,11 +42,6 @@ from locost_jax.training import step as step_lib
 from locost_jax.training import warm_start
 from locost_jax.workdir import checkpointer as checkpointer_lib
 
-# Retries, and seconds between them, when the disk has no room for the last
-# state: training is done, so the run can wait for somebody to make room.
-ATTEMPTS, PAUSE = 30, 60.0
-_AGAIN = 'the next checkpoint tries again'
-
 
 def train(run, options=telemetry_lib.Options()):
   """Runs or continues a training run to config.train.steps.
@@ -64,7 +58,7 @@ def train(run, options=telemetry_lib.Options()):
 
   Raises:
     InputError: a checkpoint that does not fit, more than
-      train.max_nonfinite_steps non-finite steps, or no room for the last state.
+      train.max_nonfinite_steps non-finite steps, or a full disk.
     errors.Stopped: after SIGTERM or SIGINT; the state is saved.
   """
   config, workdir = run.config, Path(run.directory)
@@ -194,15 +188,13 @@ class Loop:
     self._running = collections.deque()
 
   def run(self):
-    """Trains up to train.steps or until train.patience ends; saves the last state."""
+    """Trains up to train.steps, or until train.patience ends."""
     start = self._done
     try:
       if self._is_due:
         self._measure()
       if not self._is_out_of_patience():
         self._take_steps(start)
-      if self._done > start:
-        self._save_last()
       self._signals.stop_here(self._run.mesh)
     except preemption.Interrupted:
       self._collect_metrics(pending=0)
@@ -223,7 +215,7 @@ class Loop:
       if is_save:
         self._save()
       else:
-        self._note(self._checkpointer.check())
+        self._checkpointer.check()
       if self._is_eval(step):
         self._measure()
         if self._is_out_of_patience():
@@ -305,10 +297,12 @@ class Loop:
     self._skipped += int(metrics['nonfinite'])
     limit = self._settings.max_nonfinite_steps
     if self._skipped > limit:
+      self._checkpointer.wait()
       raise InputError(
           f'step {step}: '
           + _not_finite(metrics, culprit, self._state.params)
-          + f' (train.max_nonfinite_steps={limit}); {self._describe_kept()}'
+          + f' (train.max_nonfinite_steps={limit}); '
+          + self._checkpointer.describe_kept()
       )
 
   def _log_line(self, step):
@@ -331,12 +325,9 @@ class Loop:
     self._telemetry.log(self._done, measured | self._telemetry.total_tokens())
     self._telemetry.note(_summary(self._done, measured))
     self._measured = measured
-    if not self._is_saved(_AGAIN if self._done < self._settings.steps else ''):
-      return
     with self._using_disk():
       self._telemetry.sync()
-      problem = self._checkpointer.measure(self._done, measured)
-    self._note(problem, '')
+      self._checkpointer.measure(self._done, measured)
 
   @contextlib.contextmanager
   def _using_disk(self):
@@ -347,68 +338,29 @@ class Loop:
     ):
       yield
 
-  def _save(self, otherwise=_AGAIN):
-    """Starts saving; logs whether this or the previous save had no room."""
+  def _save(self):
+    """Starts to save the current state."""
     is_measured = self._measured is not None or not self._is_eval(self._done)
     loop = {'window': list(self._window), 'measured': is_measured}
     with self._using_disk():
       self._telemetry.sync()
-      problem = self._checkpointer.save(
-          self._done, self._state, self._measured, loop
-      )
-    self._note(problem, otherwise)
-
-  def _is_saved(self, otherwise=''):
-    """Waits for the last save; returns whether the current state is on disk."""
-    with self._using_disk():
-      problem = self._checkpointer.wait()
-      saved = self._checkpointer.latest_step() == self._done
-    self._note(problem, otherwise)
-    return saved
-
-  def _note(self, problem, otherwise=_AGAIN):
-    """Logs a message of the checkpointer, unless it is None."""
-    if problem:
-      self._telemetry.note('; '.join(filter(None, [problem, otherwise])))
-
-  def _save_last(self):
-    """Saves the last state, retrying while the disk has no room."""
-    for attempt in range(ATTEMPTS + 1):
-      if self._is_saved():
-        return
-      if attempt < ATTEMPTS:
-        self._telemetry.note(
-            f'saving step {self._done} again in {PAUSE:g} seconds, '
-            f'{ATTEMPTS - attempt} retries left: please make room'
-        )
-        for _ in range(10):
-          with self._signals.interrupting(), self._watch.waiting_for('room'):
-            time.sleep(PAUSE / 10)
-        self._save('it is the last')
-    raise InputError(
-        f'step {self._done}, the last, could not be saved; '
-        f'{self._describe_kept()}: make room and run the same command again'
-    )
+      self._checkpointer.save(self._done, self._state, self._measured, loop)
 
   def _stop(self, start):
     """Saves the state after a signal; returns the exception to raise."""
-    received = self._signals.received
-    if self._done > start and not self._is_saved():
-      self._save('there is no time to try again')
-    message = f'{received.name}: stopped after step {self._done}, '
+    with self._using_disk():
+      is_saved = self._done in (start, self._checkpointer.latest_step())
+    if not is_saved:
+      self._save()
+      with self._using_disk():
+        self._checkpointer.wait()
+    message = (
+        f'after step {self._done}, which is saved; the same command continues'
+    )
     if not self._done:
-      message = f'{received.name}: stopped before the first step'
-    elif self._done == start or self._is_saved():
-      message += 'which is saved; the same command continues'
-    else:
-      message += f'which could not be saved; {self._describe_kept()}'
-    return Stopped(message, 128 + received)
-
-  def _describe_kept(self):
-    last = self._checkpointer.latest_step()
-    if last is None:
-      return 'no checkpoint was written yet'
-    return f'the checkpoint of step {last} is kept'
+      message = 'before the first step'
+    received = self._signals.received
+    return Stopped(f'{received.name}: stopped {message}', 128 + received)
 
 
 def _not_finite(metrics, culprit, params):

@@ -24,7 +24,6 @@ import os
 from pathlib import Path
 import shutil
 import sys
-import time
 import types
 
 import jax
@@ -81,13 +80,11 @@ class Checkpointer:
     self._directory = Path(directory).absolute()
     self._config, self._lower_is_better = config, lower_is_better
     self._saving, self._metrics = None, {}  # the last save's step and metrics
-    # Orbax removes them.
-    self._unfinished = _list_unfinished(self._directory)
     _silence_logs()
     self._manager = _Manager(
         self._directory,
         options=ocp.CheckpointManagerOptions(
-            cleanup_tmp_directories=True,
+            cleanup_tmp_directories=True,  # of a save that was interrupted
             async_options=ocp.options.AsyncOptions(
                 post_finalization_callback=self._finish
             ),
@@ -101,13 +98,13 @@ class Checkpointer:
     Args:
       state: a NamedTuple of pytrees with a field `params`.
 
-    Returns:
-      None, or a message that the disk had no room for this step or the previous
-      one. Its partial files are removed; later steps can be saved.
+    Raises:
+      InputError: the disk has no room for this step or, as in all methods that
+        wait for the last save, for that step.
     """
-    problem = self.wait()
+    self.wait()
     self._saving, self._metrics = step, self._scored(metrics or {})
-    try:
+    with self._explaining_disk_errors():
       self._manager.save(
           step,
           args=ocp.args.Composite(
@@ -116,28 +113,21 @@ class Checkpointer:
               loop=ocp.args.JsonSave(loop or {}),
           ),
       )
-    except Exception as error:  # raised again unless the disk failed
-      return self._give_up(error)
-    return problem
 
   def wait(self):
-    """Waits for the last save; returns None or a message, as `save` does."""
-    try:
+    """Waits for the last save."""
+    with self._explaining_disk_errors():
       self._manager.wait_until_finished()
-    except Exception as error:
-      return self._give_up(error)
 
   def check(self):
-    """Returns the last save's message or None, without waiting."""
-    return None if self._manager.is_saving_in_progress() else self.wait()
+    """Raises the error of a save that has failed, without waiting."""
+    with self._explaining_disk_errors():
+      self._manager.check_for_errors()
 
   def close(self):
     """Waits for the last save and ends its threads."""
-    self.wait()
-    try:
+    with self._explaining_disk_errors():
       self._manager.close()
-    except Exception as error:  # Orbax may raise an error a second time
-      self._give_up(error)
 
   def latest_step(self):
     """Returns the most recent step, or None."""
@@ -164,15 +154,6 @@ class Checkpointer:
       )
       step = None if known < 0 else int(known)
     self._manager.reload()
-    then = 'starting anew' if step is None else f'continuing from {step}'
-    for unfinished in self._unfinished if jax.process_index() == 0 else ():
-      print(
-          f'checkpoint {unfinished} was not finished (the run was stopped while '
-          f'it was saved): {then}',
-          file=sys.stderr,
-          flush=True,
-      )
-    self._unfinished = []
     if step is None and any(self._directory.glob('*.damaged*')):
       raise InputError(
           f'{self._directory}: all checkpoints are damaged; remove this '
@@ -181,22 +162,18 @@ class Checkpointer:
     return step
 
   def measure(self, step, metrics):
-    """Adds metrics to a step; returns None, or a message as `save` does."""
+    """Adds metrics to a step."""
     self.wait()
-    problem = None
     if jax.process_index() == 0:
-      try:
-        self._add_metrics(self._directory / str(step), metrics)
-      except OSError as error:
-        problem = (
-            f'the metrics of step {step} could not be saved: '
-            f'{disk_error(error)}'
-        )
+      directory = self._directory / str(step)
+      scored = json.dumps(self._scored(metrics))
+      with self._explaining_disk_errors(f'the metrics of step {step}'):
+        manifest.replace(directory, checkpoint.METRICS, scored)
+        _set_measured(directory, True)
       self._prune()
     if jax.process_count() > 1:  # before the other hosts read the directory
       multihost_utils.sync_global_devices(f'{self._directory} {step} measured')
     self._manager.reload()
-    return problem
 
   def loop(self, step):
     """Returns the `loop` dict saved with a step."""
@@ -241,12 +218,6 @@ class Checkpointer:
     state = jax.tree.unflatten(jax.tree.structure(rest), leaves)
     return state._replace(params=restored.params)
 
-  def _add_metrics(self, directory, metrics):
-    manifest.replace(
-        directory, checkpoint.METRICS, json.dumps(self._scored(metrics))
-    )
-    _set_measured(directory, True)
-
   def _score_again(self, directory):
     """Rewrites a step's score if it is for another metric."""
     stored = checkpoint.read_metrics(directory)
@@ -283,15 +254,26 @@ class Checkpointer:
       metrics.write_text(json.dumps(self._metrics))
       manifest.write(path)
 
-  def _give_up(self, error):
-    """Cleans up after a save without room; raises other errors."""
-    reason = disk_error(error)
-    if reason is None:
-      raise error
-    if jax.process_index() == 0:
-      _remove_unfinished(self._directory)
-    self._manager.reload()  # it counts the step that could not be saved
-    return f'step {self._saving} could not be saved: {reason}'
+  def describe_kept(self):
+    """Returns which checkpoint a run continues from, for messages."""
+    last = checkpoint.latest_step(self._directory)
+    if last is None:
+      return 'no checkpoint was written yet'
+    return f'the checkpoint of step {last} is kept'
+
+  @contextlib.contextmanager
+  def _explaining_disk_errors(self, what=''):
+    """A context in which a full disk is one line, an InputError."""
+    try:
+      yield
+    except Exception as error:  # of any type, from Orbax's threads
+      reason = disk_error(error)
+      if reason is None:
+        raise
+      raise InputError(
+          f'{what or f"step {self._saving}"} could not be saved: {reason}; '
+          f'{self.describe_kept()}: make room and run the same command again'
+      ) from error
 
 
 def _numbers(metrics):
@@ -360,30 +342,6 @@ def _remove(path):
   with contextlib.suppress(FileNotFoundError):
     path = path.rename(f'{path}{_REMOVED}')
   shutil.rmtree(path, ignore_errors=True)
-
-
-def _list_unfinished(directory):
-  """Returns the steps whose save was interrupted, in order."""
-  names = [
-      path.name.partition(_UNFINISHED)[0]
-      for path in directory.glob(f'*{_UNFINISHED}*')
-      if not path.name.endswith(_REMOVED)
-  ]
-  return sorted({int(name) for name in names if checkpoint.is_step(name)})
-
-
-def _remove_unfinished(directory):
-  """Removes the partial files of unfinished steps; no save may be running."""
-  # Pending writes may make their directories again for a moment.
-  clean = 0
-  for _ in range(30):
-    unfinished = list(directory.glob(f'*{_UNFINISHED}*'))
-    for path in unfinished:
-      shutil.rmtree(path, ignore_errors=True)
-    clean = 0 if unfinished else clean + 1
-    if clean == 3:
-      return
-    time.sleep(0.1)
 
 
 def _silence_logs():

@@ -161,7 +161,6 @@ def test_a_run_stopped_by_signals_equals_an_uninterrupted_one(
   run.send(signal.SIGINT)
   run.end(130)
   assert 'SIGINT: stopped after step 10, which is saved' in run.stderr
-  assert 'not finished' not in run.stderr  # every checkpoint was
   assert run.steps() == ['10', '9']
   # Killed before that evaluation ends.
   run = Run(tmp_path, environment, eval_seconds=100)
@@ -257,13 +256,9 @@ def test_a_kill_while_saving_is_no_damage(tmp_path, environment):
   run.send(signal.SIGKILL)
   run.end(-signal.SIGKILL)
   latest = checkpoint.latest_step(tmp_path / 'checkpoints')
-  (unfinished,) = _unfinished(run)
   run = Run(tmp_path, environment, size=500_000)
   run.end()
-  assert (
-      f'checkpoint {unfinished.split(".")[0]} was not finished (the run was stopped while it '
-      f'was saved): continuing from {latest}\n'
-  ) in run.stderr
+  assert f'continues from step {latest}\n' in run.stderr
   assert 'damaged' not in run.stderr
 
 
@@ -278,42 +273,23 @@ def _limit_files(run, size):
   )
 
 
-def test_a_run_recovers_from_a_full_disk(tmp_path, environment, unbroken):
-  run = Run(tmp_path, environment, step_seconds=0.15)
-  run.wait_for(lambda run: '4' in run.steps())
-  _limit_files(run, 100)
-  run.wait_for_line(
-      'step 8 could not be saved: File too large; the next '
-      'checkpoint tries again\n'
-  )
-  assert run.steps() == ['4']  # the partial files of 8 are removed
-  run.wait_for_line(
-      'metrics could not be written and stay in memory: File too large'
-  )
-  run.wait_for_line('10.jsonl could not be written: File too large')
-  run.wait_for_line('step 10 could not be saved: File too large')
-  _limit_files(run, resource.RLIM_INFINITY)
-  result = run.end()
-  assert 'metrics that had stayed in memory are written' in run.stderr
-  _assert_same(tmp_path, result, unbroken)
-
-
-def test_a_full_disk_at_the_end_keeps_the_previous_checkpoint(
-    tmp_path, environment, unbroken
+@pytest.mark.parametrize(
+    'saved, room, message',
+    [
+        ('10', 20_000, 'step 12 could not be saved: File too large'),
+        ('20', 100, 'the metrics could not be written: File too'),
+    ],
+)
+def test_a_full_disk_ends_a_run_that_continues(
+    saved, room, message, tmp_path, environment, unbroken
 ):
-  run = Run(tmp_path, environment, eval_seconds=1, attempts=2)
-  run.wait_for(lambda run: '20' in run.steps())  # while it is evaluated
-  _limit_files(run, 100)
-  run.wait_for_line('the metrics of step 20 could not be saved: File too')
-  run.wait_for_line('saving step 24 again in 1 seconds, 1 retries left')
+  run = Run(tmp_path, environment, eval_seconds=1)
+  run.wait_for(lambda run: saved in run.steps())  # while it is evaluated
+  _limit_files(run, room)
   run.end(2)
-  assert run.stderr.splitlines()[-1] == (
-      'error: step 24, the last, could not be saved; the checkpoint of step 20 '
-      'is kept: make room and run the same command again'
-  )
-  assert 'step 24 could not be saved: File too large\n' in run.stderr
-  assert run.steps() == ['10', '16', '20']  # 10: the best measured step
-  assert not list(tmp_path.glob('checkpoints/20/*.tmp'))
+  error = run.stderr.splitlines()[-1]
+  assert error.startswith(f'error: {message}')
+  assert error.endswith(': make room and run the same command again')
   _assert_same(tmp_path, Run(tmp_path, environment).end(), unbroken)
 
 
