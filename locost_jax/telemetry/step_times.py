@@ -1,10 +1,8 @@
 """Measures how long a run's steps take and how long they wait for data.
 
-The devices run one step while the host prepares the next, so the host's clock
-alone does not show how long a step takes. Time for other work (compiling,
-evaluating, saving) counts only while a step still runs; waiting for data counts
-only while no step runs. Utilisation is relative to the peak FLOP/s of the
-devices, from their makers' data sheets.
+Time for other work (compiling, evaluating, saving) does not count; the loop waits
+for the running step before it begins. Utilisation is relative to the peak
+FLOP/s of the devices, from their makers' data sheets.
 
 `trace_steps` profiles a few steps with jax.profiler. WORKDIR/profile (one per
 phase) gets one directory per trace. To see it:
@@ -14,12 +12,9 @@ phase) gets one directory per trace. To see it:
 """
 
 import collections
-from concurrent import futures
 import contextlib
 from pathlib import Path
-import queue
 import re
-import threading
 from typing import NamedTuple
 
 import jax
@@ -89,7 +84,6 @@ class StepTimes:
   def __init__(self, clock, start_step):
     """Starts to measure."""
     self._clock = clock
-    self._queue, self._thread = queue.SimpleQueue(), None
     self._excluded = self._waited = 0.0
     self._marks = collections.deque([_Mark(clock(), start_step)], maxlen=64)
 
@@ -108,49 +102,26 @@ class StepTimes:
     )
 
   @contextlib.contextmanager
-  def excluded(self, running):
-    """Context whose time does not count, except while `running` runs."""
-    start, done = self._clock(), self._watch_for(running)
+  def excluded(self):
+    """Context whose time does not count; no step may run."""
+    start = self._clock()
     try:
       yield
     finally:
-      self._excluded += self._idle(start, done)
+      self._excluded += self._clock() - start
 
   @contextlib.contextmanager
-  def waiting(self, running):
-    """Context in which the host waits for data; `running` as in `excluded`."""
-    start, done = self._clock(), self._watch_for(running)
-    yield
-    self._waited += self._idle(start, done)
+  def waiting(self, running=None):
+    """Context in which the host waits for data.
 
-  def _idle(self, start, done):
-    """Returns the seconds since `start` in which no step ran."""
-    now = self._clock()
-    since = start if done is None else done.result() if done.done() else now
-    return max(now - max(start, since), 0.0)
-
-  def _watch_for(self, arrays):
-    """Returns a Future: when a step's output is ready; None: no arrays.
-
-    A thread waits for it, because the main thread waits for data or compiles.
+    It counts unless the step whose outputs are `running`, a tree of arrays or
+    None, still runs at its end: then the devices did not wait.
     """
-    if arrays is None:
-      return None
-    if self._thread is None:
-      self._thread = threading.Thread(target=self._watch, daemon=True)
-      self._thread.start()
-    done = futures.Future()
-    self._queue.put((arrays, done))
-    return done
-
-  def _watch(self):
-    while (asked := self._queue.get()) is not None:
-      arrays, done = asked
-      try:
-        jax.block_until_ready(arrays)
-      except Exception:  # pylint: disable=broad-exception-caught
-        pass  # the reader of the arrays gets the same error
-      done.set_result(self._clock())
+    start = self._clock()
+    yield
+    outputs = jax.tree.leaves(running)
+    if all(x.is_ready() for x in outputs):
+      self._waited += self._clock() - start
 
   def rates(self, peak=None):
     """Returns the known rates: name -> number; {} before the first step.
@@ -171,15 +142,6 @@ class StepTimes:
     if peak and last.flops > first.flops:
       row['mfu'] = (last.flops - first.flops) / seconds / peak
     return row
-
-  def end(self):
-    """Ends the thread that watches the steps.
-
-    If a thread frees arrays while Python exits, the process aborts.
-    """
-    if self._thread is not None:
-      self._queue.put(None)
-      self._thread.join(5)  # with a limit, because the devices may hang
 
 
 @contextlib.contextmanager

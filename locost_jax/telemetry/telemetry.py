@@ -87,7 +87,7 @@ class Telemetry:
     workdir = Path(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
     # W&B takes seconds, which must not count as a step's.
-    with self._step_times.excluded(None):
+    with self._step_times.excluded():
       tracker = None
       if options.wandb:
         tracker = metrics_log.Tracker(options.wandb, workdir, self.note)
@@ -122,19 +122,18 @@ class Telemetry:
     self._show(now=step >= self._steps)
 
   @contextlib.contextmanager
-  def activity(self, text, running=None):
+  def activity(self, text):
     """Context for work other than training steps, such as saving.
 
-    The progress line shows it. Its time does not count in the rates, except
-    while the step of the arrays `running` still runs. Yields whether the text
-    was shown.
+    The progress line shows it; its time does not count in the rates. Yields
+    whether the text was shown.
     """
     outer, self._activity = self._activity, text
     is_shown = self._show(now=self._line.live)
     # The outer activity already excludes its time.
     excluded = contextlib.nullcontext()
     if not outer:
-      excluded = self._step_times.excluded(running)
+      excluded = self._step_times.excluded()
     try:
       with excluded:
         yield is_shown
@@ -142,16 +141,16 @@ class Telemetry:
       self._activity = outer
 
   @contextlib.contextmanager
-  def compiling(self, what, running=None):
+  def compiling(self, what):
     """Context for a step that compiles; a long compilation is reported."""
     with (
-        self.activity(f'compiling for {what}', running) as is_shown,
+        self.activity(f'compiling for {what}') as is_shown,
         compiling.describe(what, is_shown),
     ):
       yield
 
   def waiting(self, running=None):
-    """Returns a context whose time, without the step `running`, is waiting."""
+    """Returns a context of waiting for data, see `StepTimes.waiting`."""
     return self._step_times.waiting(running)
 
   def note(self, text):
@@ -201,7 +200,6 @@ class Telemetry:
 
   def close(self):
     """Ends the progress line and closes the files."""
-    self._step_times.end()
     if self._quiet:
       return
     if self._line.drawn:

@@ -223,10 +223,11 @@ class Loop:
 
   def _next(self, batches):
     """Returns the next batch; a signal interrupts the wait."""
+    running = self._running[-1][1] if self._running else None
     with (
         self._watch.waiting_for('data'),
         self._signals.interrupting(),
-        self._telemetry.waiting(self._last_metrics()),
+        self._telemetry.waiting(running),
     ):
       return next(batches)
 
@@ -237,10 +238,10 @@ class Loop:
     compiles = contextlib.nullcontext()
     if (read, written) not in shapes:
       shapes.add((read, written))
+      self._collect_metrics(pending=0)  # its time is not a step's
       rows, *lengths = read
       compiles = self._telemetry.compiling(
-          f'{rows} x {math.prod(lengths):,} -> {written[1]:,} tokens',
-          self._last_metrics(),
+          f'{rows} x {math.prod(lengths):,} -> {written[1]:,} tokens'
       )
     batch = sharding.global_batch(
         batch, self._run.mesh, self._run.model.config.pad_id
@@ -251,10 +252,6 @@ class Loop:
         (step, metrics, self._signals.start_sum(self._run.mesh))
     )
     self._done, self._measured = step, None
-
-  def _last_metrics(self):
-    """Returns the last step's numbers on the devices; None: all are fetched."""
-    return self._running[-1][1] if self._running else None
 
   def _is_eval(self, step):
     return step == self._settings.steps or (

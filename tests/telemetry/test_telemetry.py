@@ -2,7 +2,6 @@
 
 import io
 import struct
-import threading
 import time
 
 import numpy as np
@@ -215,104 +214,42 @@ def test_waiting_for_data_is_shown(make):
   out.close()
 
 
-class Step:
-  """Arrays of a step that finishes when the test says so."""
+class Output:
+  """An array of a step that runs, or is done."""
 
-  def __init__(self):
-    self.done = threading.Event()
-
-  def block_until_ready(self):
-    assert self.done.wait(60)
-
-
-class Marker:
-  """Arrays that the watching thread waits for after all earlier ones."""
-
-  def __init__(self):
-    self.reached = threading.Event()
-
-  def block_until_ready(self):
-    self.reached.set()
-
-
-def _finish(step, out):
-  """Finishes a step and waits until the telemetry has recorded it."""
-  marker = Marker()
-  step.done.set()
-  with out.waiting(marker):
-    assert marker.reached.wait(60)
+  def __init__(self, done):
+    self.is_ready = lambda: done
 
 
 def test_waiting_does_not_count_while_a_step_runs(make):
   clock = Clock()
   out = make(100, clock=clock)
-  step = Step()
-  with out.waiting(step):
-    clock.now += 3  # the step still runs
-    _finish(step, out)
-    clock.now += 1
-  out.progress(1, dict(loss=3.0, tokens=100))
-  assert out.machine_metrics(0)['data_wait'] == pytest.approx(0.25)
-  step = Step()
-  with out.waiting(step):
-    clock.now += 4
-  _finish(step, out)
-  out.progress(2, dict(loss=3.0, tokens=100))
-  assert out.machine_metrics(0)['data_wait'] == pytest.approx(0.125)
+  for step, done, expected in (1, True, 0.25), (2, False, 0.125):
+    with out.waiting({'loss': Output(True), 'tokens': Output(done)}):
+      clock.now += 1
+    clock.now += 3
+    out.progress(step, dict(loss=3.0, tokens=100))
+    assert out.machine_metrics(0)['data_wait'] == pytest.approx(expected)
   out.close()
 
 
-def test_the_time_of_a_step_during_a_compilation(make):
-  """Steps of 2 seconds; during the first three, the next one compiles."""
+def test_the_time_of_a_step_without_compilations(make):
+  """Steps of 2 seconds; before each, the next one compiles."""
   clock = Clock()
   out = make(100, clock=clock)
-  with out.activity('compiling'):
-    clock.now += 30
   for number in range(1, 4):
-    step = Step()
-    with out.activity('compiling', step):
+    with out.activity('compiling'):
       clock.now += 2
-      _finish(step, out)
       with out.activity('inside'):  # counts once
         clock.now += 28
+    clock.now += 2
     out.progress(number, dict(loss=3.0, tokens=100, samples=4, flops=3e12))
-    assert out.machine_metrics(0)['tokens_per_second'] == pytest.approx(50)
-  step = Step()
-  with out.activity('compiling', step):
-    clock.now += 1.5  # takes less than the step
-  clock.now += 0.5
-  _finish(step, out)
-  out.progress(4, dict(loss=3.0, tokens=100, samples=4, flops=3e12))
   row = out.machine_metrics(0)
   assert row['tokens_per_second'] == pytest.approx(50)
   assert row['samples_per_second'] == pytest.approx(2)
   assert row['step_seconds'] == pytest.approx(2)
   assert row['data_wait'] == 0
   out.close()
-
-
-def test_one_thread_waits_for_all_steps(make):
-  before = threading.active_count()
-  out = make(100)
-  threads = threading.active_count()
-  for number in range(1, 51):
-    step = Step()
-    with out.waiting(step):
-      if number % 10:
-        _finish(step, out)
-    assert threading.active_count() <= threads + 1
-    step.done.set()
-  broken = Step()
-  broken.block_until_ready = lambda: 1 / 0  # an error does not end the thread
-  with out.waiting(broken):
-    pass
-  _finish(Step(), out)
-  last = Step()
-  last.block_until_ready = lambda: time.sleep(0.3)
-  with out.waiting(last):
-    pass
-  out.close()  # ends the thread, before Python exits
-  assert threading.active_count() == before
 
 
 def test_a_terminal_without_unicode_gets_an_ascii_bar(make, terminal):
