@@ -156,7 +156,6 @@ def _read_params(path):
         f'{path}: {damage}: damaged; the other checkpoints are of steps '
         f'{others}'
     )
-  _warn_once(manifest.find_extra(path, 'params/'))
   path = path / 'params'
   try:
     to_numpy = jax.tree.map(

@@ -10,9 +10,7 @@ renames the directory when it is complete; only then are older steps removed. A
 run killed at any moment therefore has a checkpoint that restores.
 
 Disks also fail in other ways, so a continued run checks every step against its
-manifest and renames a damaged one to STEP.damaged. If only the metrics are
-damaged, the latest step is kept without them and evaluated again; an earlier
-step is renamed, because it may have been the best. Nothing is deleted.
+manifest and renames a damaged one to STEP.damaged. Nothing is deleted.
 `checkpoint.py` reads checkpoints.
 """
 
@@ -20,7 +18,6 @@ import contextlib
 import functools
 import json
 import logging
-import os
 from pathlib import Path
 import shutil
 import sys
@@ -39,7 +36,6 @@ from locost_jax.workdir import checkpoint
 from locost_jax.workdir import manifest
 
 _LOOP = 'loop/metadata'  # where Orbax puts JSON
-_METRICS_ASIDE = 'metrics.damaged'
 _UNFINISHED = '.orbax-checkpoint-tmp'  # in the name of a step being written
 # The name of a step whose removal began: the next start of the run removes it
 # like an unfinished one.
@@ -169,7 +165,8 @@ class Checkpointer:
       scored = json.dumps(self._scored(metrics))
       with self._explaining_disk_errors(f'the metrics of step {step}'):
         manifest.replace(directory, checkpoint.METRICS, scored)
-        _set_measured(directory, True)
+        loop = json.dumps(self.loop(step) | {'measured': True})
+        manifest.replace(directory, _LOOP, loop)
       self._prune()
     if jax.process_count() > 1:  # before the other hosts read the directory
       multihost_utils.sync_global_devices(f'{self._directory} {step} measured')
@@ -240,7 +237,10 @@ class Checkpointer:
 
   def _scored(self, metrics):
     """Returns metrics with the score of the current metric."""
-    metrics, name = _numbers(metrics), self._config.metric
+    name, ours = self._config.metric, (checkpoint.SCORE, checkpoint.SCORE_OF)
+    metrics = {
+        key: float(value) for key, value in metrics.items() if key not in ours
+    }
     best_by = checkpoint.score(metrics, name, self._lower_is_better)
     if best_by is None:
       return metrics
@@ -276,65 +276,22 @@ class Checkpointer:
       ) from error
 
 
-def _numbers(metrics):
-  """Returns the measured metrics, without the score."""
-  return {
-      key: float(value)
-      for key, value in metrics.items()
-      if key not in (checkpoint.SCORE, checkpoint.SCORE_OF)
-  }
-
-
 def _training(state):
   return parameters.flatten(state._replace(params=()))
 
 
 def _set_damaged_aside(directory):
-  """Returns lines about damaged steps, now renamed, and about stray files."""
+  """Renames damaged steps; returns a line about each."""
   lines = []
   numbered = [path for path in checkpoint.numbered(directory) if path.is_dir()]
   for path in sorted(numbered, key=lambda path: int(path.name)):
+    found = manifest.find_damage(path) or checkpoint.find_metrics(path)[1]
     # Without `params`, it is no checkpoint, although Orbax would take it as one.
-    found = manifest.find_damage(path, but='metrics/')
     if not found and not (path / 'params').is_dir():
       found = 'params is missing'
     if found:
       lines.append(manifest.set_aside(path, found))
-    elif extra := manifest.find_extra(path, but=(checkpoint.METRICS,)):
-      lines.append(extra)
-  steps = checkpoint.list_steps(directory)
-  for step in steps:
-    path = directory / str(step)
-    _, found = checkpoint.find_metrics(path)
-    if found and step == steps[-1]:
-      lines.append(_forget_metrics(path, found))
-    elif found:
-      lines.append(manifest.set_aside(path, found))
   return lines
-
-
-def _set_measured(directory, measured):
-  """Stores in a checkpoint whether its step has been evaluated."""
-  record = files.read_object(directory / _LOOP)
-  manifest.replace(
-      directory, _LOOP, json.dumps(record | {'measured': measured})
-  )
-
-
-def _forget_metrics(directory, found):
-  """Sets a step's metrics aside; if it had any, it is evaluated again."""
-  nothing = json.dumps({})
-  known = manifest.known_of(directory, checkpoint.METRICS)
-  path = directory / checkpoint.METRICS
-  if os.path.lexists(path):
-    os.replace(path, directory / _METRICS_ASIDE)
-  path.parent.mkdir(exist_ok=True)
-  manifest.replace(directory, checkpoint.METRICS, nothing)
-  line = f'{directory}: {found}: set aside as {_METRICS_ASIDE}'
-  if known == [files.describe(nothing.encode())]:
-    return line
-  _set_measured(directory, False)
-  return f'{line}; the step is evaluated again'
 
 
 def _remove(path):

@@ -24,7 +24,6 @@ from locost_jax.errors import InputError
 
 FILE = 'manifest.json'
 _MOST_BYTES = 1 << 26  # the largest manifest: about 500,000 files
-_SHOWN = 3  # extra files named in a message
 
 
 def write(directory):
@@ -42,12 +41,8 @@ def write(directory):
   _write(directory, entries)
 
 
-def find_damage(directory, only='', but=None):
-  """Returns a short description of a directory's damage; '' if it is intact.
-
-  Args:
-    but: prefix of the files to skip; None: none.
-  """
+def find_damage(directory, only=''):
+  """Returns a short description of a directory's damage; '' if it is intact."""
   directory = Path(directory)
   try:
     entries = _read(directory)
@@ -55,11 +50,7 @@ def find_damage(directory, only='', but=None):
     return _within(directory, error)
   except (FileNotFoundError, NotADirectoryError):
     return f'{FILE} is missing'
-  names = [
-      name
-      for name in entries
-      if name.startswith(only) and not (but and name.startswith(but))
-  ]
+  names = [name for name in entries if name.startswith(only)]
   if not names:
     return f'{FILE} names no file {only}...'
   damage = (_compare(directory, name, entries[name]) for name in names)
@@ -69,16 +60,11 @@ def find_damage(directory, only='', but=None):
 def find_damage_of(directory, name):
   """Returns `find_damage` of one file; '' also if no manifest names it."""
   directory = Path(directory)
-  known = known_of(directory, name)
-  return _compare(directory, name, known) if known else ''
-
-
-def known_of(directory, name):
-  """Returns a file's valid 'BYTES SHA-256' strings; [] if no manifest names it."""
   try:
-    return _read(Path(directory)).get(name, [])
+    known = _read(directory).get(name)
   except (InputError, OSError):
-    return []
+    return ''
+  return _compare(directory, name, known) if known else ''
 
 
 def identify(directory, only=''):
@@ -87,25 +73,6 @@ def identify(directory, only=''):
   lines = [f'{name} {found[0]}\n' for name, found in known]
   lines = [line for line in lines if line.startswith(only)]
   return hashlib.sha256(''.join(lines).encode()).hexdigest()
-
-
-def find_extra(directory, only='', but=()):
-  """Returns a line about files that the manifest does not name, or ''.
-
-  Args:
-    but: names of files that an older manifest may lack.
-  """
-  directory = Path(directory)
-  known = {*_read(directory), *but}
-  extra = [name for name in _list(directory, only) if name not in known]
-  if not extra:
-    return ''
-  shown = ', '.join(map(files.visible, extra[:_SHOWN]))
-  if len(extra) > _SHOWN:
-    shown += f' and {len(extra) - _SHOWN} more'
-  return (
-      f'{directory}: {shown}: not named by {FILE}; not part of the checkpoint'
-  )
 
 
 def set_aside(directory, damage):
@@ -190,7 +157,7 @@ def _within(directory, error):
   return files.visible(str(error).removeprefix(f'{directory}/'))
 
 
-def _list(directory, only=''):
+def _list(directory):
   """Returns the files in subdirectories; Orbax writes its own files outside."""
   found = []
   for parent, directories, names in os.walk(directory):
@@ -200,7 +167,7 @@ def _list(directory, only=''):
           os.path.relpath(os.path.join(parent, name), directory)
           for name in (*names, *links)
       ]
-  return sorted(name for name in found if name.startswith(only))
+  return sorted(found)
 
 
 def _describe(directory, name):

@@ -103,23 +103,3 @@ def test_a_checkpoint_with_a_pipe_is_refused_at_once(tmp_path):
   os.mkfifo(path)
   with pytest.raises(InputError, match='is a named pipe, expected'), within():
     checkpoint.load_params(tmp_path)
-
-
-def test_files_not_in_the_manifest_are_reported(tmp_path, capfd):
-  directory = states.save(tmp_path, [None]) / '1'
-  checkpoint.load_params(tmp_path)
-  assert capfd.readouterr().err == ''
-  for name in ('params/a\x1b[2Jb', 'loop/more', 'params/x', 'params/y'):
-    (directory / name).write_text('')
-  os.symlink('/', directory / 'training' / 'root')
-  checkpoint.load_params(tmp_path)
-  assert capfd.readouterr().err == (
-      rf'{directory}: params/a\x1b[2Jb, params/x, params/y: not named by '
-      'manifest.json; not part of the checkpoint\n'
-  )
-  with states.open_run(tmp_path) as checkpointer:
-    assert checkpointer.set_damaged_aside() == 1
-  assert capfd.readouterr().err == (
-      rf'{directory}: loop/more, params/a\x1b[2Jb, params/x and 2 more: not '
-      'named by manifest.json; not part of the checkpoint\n'
-  )

@@ -40,7 +40,6 @@ def workdir(run, tmp_path):
 PLACES = (
     (find, 'load_run_params'),
     (manifest, 'find_damage'),
-    (manifest, 'find_extra'),
     (checkpoint, 'metadata'),
 )
 
