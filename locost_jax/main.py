@@ -36,7 +36,6 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
 
 # pylint: disable=g-import-not-at-top
 from absl import flags
-import jax
 from ml_collections import config_flags
 
 from locost_jax.config import commands
@@ -208,17 +207,7 @@ def run_once(values, config, overrides, workdir):
   options = telemetry_lib.Options(
       values.wandb, values.peak_tflops, values.profile
   )
-  # The restarted process begins without the memory that reading took.
-  restarts = __name__ == '__main__' and jax.default_backend() == 'cpu'
-  return final_table, train_run.train_run(
-      config,
-      phases,
-      workdir,
-      options,
-      speed.restart_after_reading
-      if restarts and jax.process_count() == 1
-      else lambda: None,
-  )
+  return final_table, train_run.train_run(config, phases, workdir, options)
 
 
 def check_flags(values):

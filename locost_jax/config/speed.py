@@ -6,10 +6,6 @@ the quickstart, a fifth of its time. With transparent huge pages it is 500
 faults of 2 MiB. glibc (2.35 and later) uses them only if an environment
 variable is set when the process starts, so the command restarts itself.
 
-After TensorFlow has read a corpus (of TFDS) in the same process, a step of
-the quickstart takes 1.4 times as long; the reason was not found. So the command
-restarts itself after reading, too.
-
 glibc keeps the memory that XLA's compiler frees, which adds to the peak of the
 first step: 0.4 GiB of 3.7 with 2 + 2 layers of base width and 16,384 tokens in
 float32, 0.5 of 3.8 in bfloat16. So this memory is returned to the system.
@@ -35,7 +31,6 @@ import warnings
 from locost_jax.config import progress
 
 _TUNABLES = 'GLIBC_TUNABLES'
-_DATA_READ = 'LOCOST_JAX_DATA_READ'
 _COMPILED = '/jax/core/compile/backend_compile_duration'
 OFF = 'off'
 PROGRAM_CACHE = 'LOCOST_JAX_CACHE'  # the variable behind --program_cache
@@ -50,16 +45,13 @@ def restart_with_huge_pages():
   is already set, even if it is empty.
   """
   if sys.platform == 'linux' and _TUNABLES not in os.environ:
-    _restart({_TUNABLES: 'glibc.malloc.hugetlb=1'})
-
-
-def restart_after_reading():
-  """Restarts this command once, in the same process id, if it used TensorFlow.
-
-  Call it when the data that was read is in caches on disk.
-  """
-  if 'tensorflow' in sys.modules and _DATA_READ not in os.environ:
-    _restart({_DATA_READ: '1'})
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(
+        sys.executable,
+        [sys.executable, *sys.orig_argv[1:]],
+        {**os.environ, _TUNABLES: 'glibc.malloc.hugetlb=1'},
+    )
 
 
 @functools.cache
@@ -82,16 +74,6 @@ def trim_after_compiling(shortest=0.5):
       libc.malloc_trim(0)
 
   jax.monitoring.register_event_duration_secs_listener(trim)
-
-
-def _restart(environment):
-  sys.stdout.flush()
-  sys.stderr.flush()
-  os.execve(
-      sys.executable,
-      [sys.executable, *sys.orig_argv[1:]],
-      {**os.environ, **environment},
-  )
 
 
 def keep_programs(directory=None):

@@ -22,7 +22,7 @@ from locost_jax.training import warm_start
 from locost_jax.workdir import phases as phases_lib
 
 
-def train_run(config, phases, workdir, options, when_read=lambda: None):
+def train_run(config, phases, workdir, options):
   """Runs or continues all phases."""
   metrics_log.check_wandb(options.wandb)
   setups = [assemble.Setup(phase) for phase in phases]
@@ -34,7 +34,6 @@ def train_run(config, phases, workdir, options, when_read=lambda: None):
     if collective.is_first_host():
       shares = () if config.phases else setups[0].shares
       phases_lib.begin(workdir, config, vocabulary, shares)
-    when_read()
     collective.log(
         f'{parameters.count(setups[0].shapes) / 1e6:.1f}M parameters, '
         f'{vocabulary.size} tokens in the vocabulary, '

@@ -61,73 +61,19 @@ def train(run, options=telemetry_lib.Options()):
       train.max_nonfinite_steps non-finite steps, or a full disk.
     errors.Stopped: after SIGTERM or SIGINT; the state is saved.
   """
-  config, workdir = run.config, Path(run.directory)
   with (
       preemption.Signals() as signals,
-      watchdog.Watchdog(config.train.timeout) as watch,
+      watchdog.Watchdog(run.config.train.timeout) as watch,
       jax.set_mesh(run.mesh),
-      contextlib.ExitStack() as stack,
+      contextlib.ExitStack() as files,
   ):
-    # Shapes first, so that errors come before any memory is allocated.
-    programs = make_programs(config, run.model, run.mesh)
-    given, report = warm_start.load(config, programs.shapes, workdir)
-    checkpointer = stack.enter_context(
-        contextlib.closing(
-            checkpointer_lib.Checkpointer(
-                workdir / 'checkpoints', config.checkpoint, run.lower_is_better
-            )
-        )
-    )
-    state, done = first_state(config, programs, checkpointer, given, watch)
-    kept = checkpointer.loop(done) if done else {}
-    start = telemetry_lib.Start(
-        done,
-        is_evaluated=kept.get('measured', True),
-        logged=done - len(kept.get('window', ())),
-        devices=run.mesh.size,
-    )
-    telemetry = stack.enter_context(
-        contextlib.closing(
-            telemetry_lib.Telemetry(workdir, config.train.steps, start, options)
-        )
-    )
-    step = stack.enter_context(
-        step_times.trace_steps(
-            programs.step, workdir / 'profile', options.profile, telemetry
-        )
-    )
-    if report:
-      telemetry.note(report)
-    if 0 < done < config.train.steps:
-      telemetry.note(f'continues from step {done}')
-    services = Services(checkpointer, telemetry, signals, watch)
-    Loop(run, programs._replace(step=step), services, state, kept).run()
-
-
-def first_state(config, programs, checkpointer, given, watch):
-  """Returns the run's latest state or a new one, and its number of steps.
-
-  Args:
-    given: {path: array} from `warm_start.load`; emptied.
-  """
-  rng = jax.random.key(config.train.seed)
-  done = checkpointer.set_damaged_aside()
-  if done is None:
-    with compiling.describe(compiling.INITIAL):
-      state = jax.jit(programs.init, out_shardings=programs.shardings)(rng)
-    return state._replace(params=warm_start.put(state.params, given)), 0
-  abstract = sharding.abstract_arrays(
-      jax.eval_shape(programs.init, rng), programs.shardings
-  )
-  with watch.waiting_for(f'the checkpoint of step {done}'):
-    return checkpointer.restore(done, abstract), done
+    Loop(run, options, signals, watch, files).run()
 
 
 class Programs(NamedTuple):
   """The compiled functions of a run, except evaluation."""
 
   init: Any  # key -> TrainState; not compiled
-  merge: Any  # TrainState.params -> the model's parameters; not compiled
   shapes: Any  # the model's parameters as shapes
   shardings: Any  # a TrainState of shardings
   step: Any  # (state, batch) -> (state, metrics); donates the state
@@ -145,7 +91,6 @@ def make_programs(config, model, mesh):
   )
   return Programs(
       objective.init,
-      functools.partial(lora.merge, alpha=config.train.lora.alpha),
       shapes,
       shardings,
       jax.jit(
@@ -156,29 +101,32 @@ def make_programs(config, model, mesh):
   )
 
 
-class Services(NamedTuple):
-  """The run's checkpoints, logs, signals and watchdog."""
-
-  checkpointer: Any  # checkpointer.Checkpointer
-  telemetry: Any  # telemetry.Telemetry
-  signals: Any  # preemption.Signals
-  watch: Any  # watchdog.Watchdog
-
-
 class Loop:
   """One process's loop over the steps of a run."""
 
-  def __init__(self, run, programs, services, state, kept):
-    """Takes no step yet; `run` as in `train`, its mesh the context's.
+  def __init__(self, run, options, signals, watch, files):
+    """Restores or makes the first state; takes no step yet.
 
     Args:
-      state: the TrainState to continue from; its memory is reused.
-      kept: the dict that `_save` stored with it; {}: nothing.
+      run, options: as in `train`; run.mesh is the context's.
+      files: an ExitStack that closes checkpoints and logs.
     """
-    self._run, self._settings, self._programs = run, run.config.train, programs
-    self._checkpointer, self._telemetry, self._signals, self._watch = services
-    self._state, self._done = state, int(state.step)
-    self._skipped = int(state.nonfinite)
+    config, workdir = run.config, Path(run.directory)
+    self._run, self._settings = run, config.train
+    self._signals, self._watch = signals, watch
+    # Shapes first, so that errors come before any memory is allocated.
+    programs = make_programs(config, run.model, run.mesh)
+    given, report = warm_start.load(config, programs.shapes, workdir)
+    self._checkpointer = checkpointer_lib.Checkpointer(
+        workdir / 'checkpoints', config.checkpoint, run.lower_is_better
+    )
+    files.callback(self._checkpointer.close)
+    # Its memory is reused by each step.
+    self._state = self._first_state(programs, given)
+    self._done, self._skipped = map(
+        int, (self._state.step, self._state.nonfinite)
+    )
+    kept = self._checkpointer.loop(self._done) if self._done else {}
     # Whether the evaluation of the last step is still due; its metrics.
     self._is_due, self._measured = not kept.get('measured', True), None
     # Numbers of the steps since the last metrics line.
@@ -186,6 +134,43 @@ class Loop:
     # (step, metrics, signal request) of steps whose numbers are still on the
     # devices.
     self._running = collections.deque()
+    start = telemetry_lib.Start(
+        self._done,
+        is_evaluated=not self._is_due,
+        logged=self._done - len(self._window),
+        devices=run.mesh.size,
+    )
+    self._telemetry = telemetry_lib.Telemetry(
+        workdir, config.train.steps, start, options
+    )
+    files.callback(self._telemetry.close)
+    self._step = files.enter_context(
+        step_times.trace_steps(
+            programs.step, workdir / 'profile', options.profile, self._telemetry
+        )
+    )
+    if report:
+      self._telemetry.note(report)
+    if 0 < self._done < config.train.steps:
+      self._telemetry.note(f'continues from step {self._done}')
+
+  def _first_state(self, programs, given):
+    """Returns the run's latest state, or a new one.
+
+    Args:
+      given: {path: array} from `warm_start.load`; emptied.
+    """
+    rng = jax.random.key(self._settings.seed)
+    done = self._checkpointer.set_damaged_aside()
+    if done is None:
+      with compiling.describe(compiling.INITIAL):
+        state = jax.jit(programs.init, out_shardings=programs.shardings)(rng)
+      return state._replace(params=warm_start.put(state.params, given))
+    abstract = sharding.abstract_arrays(
+        jax.eval_shape(programs.init, rng), programs.shardings
+    )
+    with self._watch.waiting_for(f'the checkpoint of step {done}'):
+      return self._checkpointer.restore(done, abstract)
 
   def run(self):
     """Trains up to train.steps, or until train.patience ends."""
@@ -247,7 +232,7 @@ class Loop:
         batch, self._run.mesh, self._run.model.config.pad_id
     )
     with compiles:
-      self._state, metrics = self._programs.step(self._state, batch)
+      self._state, metrics = self._step(self._state, batch)
     self._running.append(
         (step, metrics, self._signals.start_sum(self._run.mesh))
     )
@@ -317,7 +302,7 @@ class Loop:
         self._watch.waiting_for('the evaluation'),
         self._signals.interrupting(),
     ):
-      params = self._programs.merge(self._state.params)
+      params = lora.merge(self._state.params, self._settings.lora.alpha)
       measured = dict(self._run.evaluate(params, self._done))
     self._telemetry.log(self._done, measured | self._telemetry.total_tokens())
     self._telemetry.note(_summary(self._done, measured))

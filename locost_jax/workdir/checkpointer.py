@@ -24,11 +24,10 @@ import sys
 import types
 
 import jax
-from jax.experimental import multihost_utils
-import numpy as np
 import orbax.checkpoint as ocp
 
 from locost_jax import files
+from locost_jax.devices import collective
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 from locost_jax.models import parameters
@@ -138,17 +137,14 @@ class Checkpointer:
     Returns:
       The most recent intact step, or None if nothing was saved.
     """
-    if jax.process_index() == 0:
+    if collective.is_first_host():
       for line in _set_damaged_aside(self._directory):
-        print(line, file=sys.stderr, flush=True)
+        collective.log(line)
       for step in checkpoint.list_steps(self._directory):
         self._score_again(self._directory / str(step))
+    # The first host's answer: the others also wait for the renaming.
     step = checkpoint.latest_step(self._directory)
-    if jax.process_count() > 1:  # the others also wait for the renaming
-      known = multihost_utils.broadcast_one_to_all(
-          np.int32(-1 if step is None else step)
-      )
-      step = None if known < 0 else int(known)
+    step = collective.gather_rows([step])[0]
     self._manager.reload()
     if step is None and any(self._directory.glob('*.damaged*')):
       raise InputError(
@@ -160,7 +156,7 @@ class Checkpointer:
   def measure(self, step, metrics):
     """Adds metrics to a step."""
     self.wait()
-    if jax.process_index() == 0:
+    if collective.is_first_host():
       directory = self._directory / str(step)
       scored = json.dumps(self._scored(metrics))
       with self._explaining_disk_errors(f'the metrics of step {step}'):
@@ -168,8 +164,8 @@ class Checkpointer:
         loop = json.dumps(self.loop(step) | {'measured': True})
         manifest.replace(directory, _LOOP, loop)
       self._prune()
-    if jax.process_count() > 1:  # before the other hosts read the directory
-      multihost_utils.sync_global_devices(f'{self._directory} {step} measured')
+    # Before the other hosts read the directory.
+    collective.wait_for_hosts(f'{self._directory} {step} measured')
     self._manager.reload()
 
   def loop(self, step):
@@ -225,7 +221,7 @@ class Checkpointer:
 
   def _prune(self):
     """Removes steps that are neither among the best nor the latest."""
-    if jax.process_index() != 0:
+    if not collective.is_first_host():
       return
     steps = checkpoint.list_steps(self._directory)
     kept = (

@@ -97,15 +97,6 @@ print(os.getpid(), *sys.argv[1:], sep='|')
 speed.restart_with_huge_pages()
 print(os.environ['GLIBC_TUNABLES'])
 """
-READING = """
-import os, sys
-from locost_jax.config import speed
-print(os.getpid(), *sys.argv[1:], sep='|')
-if sys.argv[1] == 'reads':
-  sys.modules['tensorflow'] = None  # as if it were imported
-speed.restart_after_reading()
-print('trains')
-"""
 COMPILING = """
 import os, sys
 import jax
@@ -141,16 +132,6 @@ def test_a_command_restarts_once_with_the_same_id(tmp_path):
   assert before == after
   assert before.endswith('|two words|--flag')
   assert 'glibc.malloc.hugetlb=1' in tunables
-
-
-def test_a_command_restarts_after_reading(tmp_path):
-  before, after, trains = run_script(tmp_path, 'reads', 'a b', program=READING)
-  assert before == after and before.endswith('|reads|a b')
-  assert trains == 'trains'
-
-
-def test_a_command_that_read_nothing_does_not_restart(tmp_path):
-  assert run_script(tmp_path, 'nothing', program=READING)[1:] == ['trains']
 
 
 def test_a_users_setting_is_kept(tmp_path):

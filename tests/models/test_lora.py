@@ -347,7 +347,7 @@ def steps_on(meshes):
       batch = sharding.global_batch(mesh_program.make_batch(), mesh, 0)
       for _ in range(2):
         state, metrics = made.step(state, batch)
-      merged = jax.device_get(made.merge(state.params))
+      merged = jax.device_get(lora.merge(state.params, config.train.lora.alpha))
     leaf = state.params['encoder']['layers']['feed_forward']['wo']
     found.append(
         dict(
