@@ -122,19 +122,17 @@ def make_row(config, settings, where, row):
 
 
 def count_pages(rows, data):
-  """Counts sections or documents beyond data.num_pages.
+  """Counts sections or documents beyond data.num_pages: a dict.
 
-  Returns:
-    dict: dropped_pages, dropped_in (rows that have them), without_sections
-    (rows cut as 'spatial' instead); {} for other data.pages.
+  It has dropped_pages, dropped_in (rows that have them), without_sections (rows
+  cut as 'spatial' instead); nothing for other data.pages.
   """
   field = pages.FIELDS.get(data.pages)
   if field is None:
     return {}
   found = [json.loads(row['inputs']) for row in rows if row['inputs']]
-  dropped = [
-      pages.count_dropped(row, data.pages, data.num_pages) for row in found
-  ]
+  count = lambda row: pages.count_dropped(row, data.pages, data.num_pages)
+  dropped = list(map(count, found))
   return dict(
       dropped_pages=sum(dropped),
       dropped_in=sum(map(bool, dropped)),

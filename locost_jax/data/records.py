@@ -231,18 +231,14 @@ def locked(path, wait=True):
 
 
 def write(path, key, records, vocabulary_size, notes=dict):
-  """Writes a cache; the caller holds the lock of `path`.
+  """Writes a cache, whose lock the caller holds; returns its stats.
 
   Args:
     path: anything there is replaced.
     key: JSON object of everything that determines the records.
     records: iterable of dicts as in `Cache`.
-    vocabulary_size: size of the vocabulary; up to 2^16, an id takes two bytes.
+    vocabulary_size: up to 2^16, an id takes two bytes.
     notes: function () -> dict to add to the stats; called at the end.
-
-  Returns:
-    The stats: dict of records, input_tokens, target_tokens, dtype, paged,
-    bytes, and the notes.
   """
   dtype = '<u2' if vocabulary_size <= 2**16 else '<i4'
 

@@ -6,8 +6,6 @@
   other formats.
 - Legal JSON can hold a lone surrogate, half of a character ("\\ud800"), which
   no UTF-8 file can: U+FFFD replaces it, and a line on stderr counts them.
-
-This module does not import TensorFlow.
 """
 
 import collections
@@ -64,33 +62,27 @@ def expand_globs(globs):
     raise InputError(f'{globs!r}: expected at least one file or glob pattern')
   for pattern in patterns:
     # The name of an existing file is not a pattern, even with brackets.
-    matches = (
-        [pattern]
-        if os.path.isfile(pattern)
-        else [
-            p for p in glob.glob(pattern, recursive=True) if os.path.isfile(p)
-        ]
-    )
+    matches = [pattern]
+    if not os.path.isfile(pattern):
+      found = glob.glob(pattern, recursive=True)
+      matches = list(filter(os.path.isfile, found))
     if not matches:
-      raise InputError(
-          f'{pattern}: no such file'
-          if not glob.has_magic(pattern)
-          else f'{pattern}: no file matches this pattern'
-      )
+      is_pattern = glob.has_magic(pattern)
+      what = 'no file matches this pattern' if is_pattern else 'no such file'
+      raise InputError(f'{pattern}: {what}')
     files.update(matches)
   return sorted(files)
 
 
 def read_jsonl(files, fields=()):
-  """Reads the rows of JSONL files.
+  """Yields the rows of JSONL files as dicts.
+
+  Empty lines are skipped; a byte order mark and carriage returns at line ends
+  are allowed.
 
   Args:
     fields: names of the fields every row must have, as strings; or {name: key
       of the config that chooses it}, for errors.
-
-  Yields:
-    One dict per row, in order. Empty lines are skipped; a byte order mark and
-    carriage returns at line ends are allowed.
 
   Raises:
     InputError: a file cannot be read; a line is not UTF-8, not a JSON object,
@@ -150,14 +142,13 @@ def read_lines(path, max_bytes=None):
 
 
 def raw_lines(path, max_bytes=None, limit=''):
-  """Yields the lines of a file unchanged, without a byte order mark.
+  """Yields (number from 1, bytes with the end) of the lines of a file.
+
+  A byte order mark is left out.
 
   Args:
     max_bytes: maximum bytes of a line without its end; None: no limit.
     limit: the flag that sets `max_bytes`, for the error.
-
-  Yields:
-    (line number from 1, bytes with the line end).
   """
   try:
     with gzip.open(path) if path.endswith('.gz') else open(path, 'rb') as f:
@@ -274,14 +265,11 @@ def name_fields(row, fields):
 def check_parts(where, row):
   """Raises an InputError if an optional field has the wrong type."""
   is_text = lambda value: isinstance(value, str)
+  is_section = lambda part: isinstance(part, dict) and all(
+      is_text(part.get(name)) for name in ('heading', 'text')
+  )
   for field, what, is_part in (
-      (
-          'sections',
-          'objects with the strings heading and text',
-          lambda part: isinstance(part, dict)
-          and is_text(part.get('heading'))
-          and is_text(part.get('text')),
-      ),
+      ('sections', 'objects with the strings heading and text', is_section),
       ('documents', 'strings', is_text),
       ('references', 'strings', is_text),
   ):

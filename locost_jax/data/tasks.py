@@ -3,8 +3,6 @@
 `config.data.task` names a corpus (data/corpus.py) or a mixture
 (data/corpora.py). Files in `config.data.train_files`, `validation_files` or
 `test_files` replace it.
-
-This module needs neither TensorFlow nor SeqIO. Corpora in TFDS need TFDS.
 """
 
 import hashlib
@@ -54,8 +52,8 @@ def name(config):
 def check(config):
   """Checks settings and data before a run makes anything.
 
-  This is cheap: it reads the first row of every file, and more rows until one
-  is long enough. It needs no TensorFlow, except for corpora in TFDS.
+  It reads the first row of every file, and more rows until one is long enough.
+  It needs no TensorFlow, except for corpora in TFDS.
   """
   data = config.data
   schema.check_section('data', data)
@@ -174,17 +172,11 @@ def empty_error(config, found, split, rows):
   """Returns the InputError for a split that gives no record."""
   where = config.data[f'{split}_files'] if found.name == 'jsonl' else ''
   where = where or found.name
-  if (
-      found.held_out
-      and not rows
-      and (
-          split == 'validation'
-          or any(
-              next(found.read('validation', file), None)
-              for file in found.splits['validation']
-          )
-      )
-  ):
+  has_held_out = lambda: any(
+      next(found.read('validation', file), None)
+      for file in found.splits['validation']
+  )
+  if found.held_out and not rows and (split == 'validation' or has_held_out()):
     is_text = any(map(file_formats.is_text, found.splits['train']))
     return InputError(
         f'{config.data.train_files}: too few rows to hold some back for '
@@ -245,14 +237,10 @@ def vocabulary_home(config, directory):
       [corpus_lib.corpus(member).made_of('train'), member.data.query_field]
       for member in members(config).values()
   ]
-  digest = hashlib.sha256(
-      json.dumps(
-          [made_of, data.seed, bool(data.pages)], sort_keys=True
-      ).encode()
-  )
+  key = json.dumps([made_of, data.seed, bool(data.pages)], sort_keys=True)
+  digest = hashlib.sha256(key.encode()).hexdigest()[:8]
   return pathlib.Path(directory) / (
-      f'vocabulary-{name(config)}-{data.vocabulary_size}-'
-      f'{digest.hexdigest()[:8]}'
+      f'vocabulary-{name(config)}-{data.vocabulary_size}-{digest}'
   )
 
 

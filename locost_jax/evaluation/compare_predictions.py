@@ -111,7 +111,7 @@ def warnings(pairs, names, protocol, is_chosen=False):
 
 
 def compare(pairs, scores, protocol):
-  """Returns differences, their test, wins, ties, losses, and examples.
+  """Compares two systems document by document.
 
   Args:
     pairs: two lists of n Rows, of the same documents in the same order.
@@ -120,11 +120,10 @@ def compare(pairs, scores, protocol):
   Returns:
     dict of
       differences: {kind of ROUGE or mean: the dict of `intervals.compare`
-        with wins, ties and losses, numbers of documents (except for the
-        geometric mean, which is not defined for a single document)}.
-      examples: the documents whose mean differs most, dicts of id (or line, if
-        there is no id), scores (two numbers) and texts (two str, cut, from
-        their first difference).
+        with wins, ties and losses, numbers of documents (not for the geometric
+        mean, which a single document lacks)}.
+      examples: the documents whose mean differs most, dicts of id (or line),
+        scores (two numbers) and texts (two str, from their first difference).
   """
   ours, theirs = scores
   names = [*rouge.KEYS, *[protocols.GEOMETRIC] * protocol.geometric]

@@ -45,9 +45,7 @@ def measure(what, params, batches, metrics=None, generated=None):
       common: the `content.Common` of the training targets, or None: recall and
       content_loss are not measured.
     params: the model's parameters, on the mesh.
-    batches: iterator of (batch, info), this host's rows; info has the lists id
-      and reference of the real rows, which precede the padding rows. A
-      reference is a str, or a list of str that are all correct.
+    batches: as from `pipeline.eval_batches`, this host's rows.
     metrics: replaces config.eval.metrics.
     generated: a `generated_batches.GeneratedBatches`, for an evaluation that
       can be stopped and continued.
@@ -55,8 +53,8 @@ def measure(what, params, batches, metrics=None, generated=None):
   Returns:
     ({'loss': nats per target token, 'accuracy': 0 to 1, 'rouge1': F1 x 100,
     ...}, [{id, prediction, reference, tokens_kept}, ...]), the rows of all
-    hosts; no rows if no metric needs summaries. tokens_kept is the number of
-    input tokens that the model read.
+    hosts; no rows if no metric needs summaries. tokens_kept counts the input
+    tokens that the model read.
   """
   settings, mesh = what.config.eval, what.mesh
   names = settings.metrics if metrics is None else metrics
