@@ -286,31 +286,19 @@ WITH_QUERIES = ('narrativeqa', 'qmsum', 'squality', 'qasper')
 
 # Corpora trained on together; config.data.mixture_cap limits their rates.
 MIXTURES = {
-    # The corpora that LOCOST is fine-tuned on (one by one) in its paper.
-    # One book of booksum_chapter's training split is in booksum_book's test
-    # split, and one of booksum_book's in booksum_chapter's validation split.
-    'locost_finetune': (
-        'arxiv',
-        'pubmed',
-        'govreport',
-        'summscreenfd',
-        'booksum_chapter',
-        'booksum_book',
-    ),
-    'scrolls_summarization': ('govreport', 'summscreenfd', 'qmsum'),
-    # Each text once, without the corpora of questions and answers.
-    'all_summarization': (
-        'arxiv',
-        'pubmed',
-        'govreport',
-        'summscreen',
-        'booksum_chapter',
-        'booksum_book',
-        'multinews',
-        'wcep',
-        'qmsum',
-        'squality',
-        'cnn_dailymail',
-        'xsum',
-    ),
+    name: tuple(members.split())
+    for name, members in {
+        # The corpora that LOCOST is fine-tuned on (one by one) in its paper.
+        # One book of booksum_chapter's training split is in booksum_book's test
+        # split, and one of booksum_book's in booksum_chapter's validation split.
+        'locost_finetune': (
+            'arxiv pubmed govreport summscreenfd booksum_chapter booksum_book'
+        ),
+        'scrolls_summarization': 'govreport summscreenfd qmsum',
+        # Each text once, without the corpora of questions and answers.
+        'all_summarization': (
+            'arxiv pubmed govreport summscreen booksum_chapter booksum_book '
+            'multinews wcep qmsum squality cnn_dailymail xsum'
+        ),
+    }.items()
 }

@@ -50,31 +50,23 @@ def register(vocabulary='byte', config=None):
     InputError: the vocabulary does not exist.
     ValueError: another library has registered one of the names.
   """
-  made = _make(
-      DEFAULTS if config is None else config,
-      vocabulary_lib.load_vocabulary(vocabulary),
-  )
+  config = DEFAULTS if config is None else config
+  tokens = vocabulary_lib.load_vocabulary(vocabulary)
+  rate = functools.partial(_rate, config.data)
   registry_of = lambda name: (
       seqio.MixtureRegistry if name in corpora.MIXTURES else seqio.TaskRegistry
   )
   for name in _registered:
     registry_of(name).remove(name)
   _registered.clear()
-  for name, provider in made.items():
-    registry_of(name).add_provider(name, provider)
-    _registered[name] = provider
-
-
-def _make(config, vocabulary):
-  """Returns {name: seqio.Task or seqio.Mixture} of all corpora."""
-  names = [name for name in corpus_lib.names() if name not in corpora.MIXTURES]
-  found = {name: _make_task(config, name, vocabulary) for name in names}
-  rate = functools.partial(_rate, config.data)
-  for name, members in corpora.MIXTURES.items():
-    found[name] = seqio.Mixture(
-        name, [(found[member], rate) for member in members]
-    )
-  return found
+  for name in corpus_lib.names():  # mixtures come last
+    if name in corpora.MIXTURES:
+      members = [(_registered[task], rate) for task in corpora.MIXTURES[name]]
+      made = seqio.Mixture(name, members)
+    else:
+      made = _make_task(config, name, tokens)
+    registry_of(name).add_provider(name, made)
+    _registered[name] = made
 
 
 class Vocabulary(seqio.Vocabulary):

@@ -151,13 +151,17 @@ def test_examples_equal_those_of_the_trainer(load, mock, task):
   )
 
 
-def test_another_vocabulary(load, mock):
+def test_another_call_replaces_the_tasks(load, seqio, mock):
   path = mock / 'spiece.model'
   pieces = sentencepiece_training.train(map(story, range(200)), str(path), 300)
-  load().register(vocabulary=path, config=make_config())
+  module = load()
+  seqio.TaskRegistry.remove('arxiv')  # like tests of other libraries
+  module.register(vocabulary=path, config=make_config())
   for task in 'c4_gsg', 'arxiv':
     expected = trained_on(task, 'train', mock / 'cache', pieces)
     assert read(task, 'train', shuffle=False) == expected
+  features = seqio.get_mixture_or_task('locost_finetune').output_features
+  assert features['inputs'].vocabulary.vocab_size == pieces.size
 
 
 def test_settings_of_gap_sentences(load, mock):
@@ -220,17 +224,6 @@ def test_a_corpus_of_another_size_is_refused_as_in_training(load, seqio, mock):
 
 
 # --- Registering again --------------------------------------------------------
-
-
-def test_another_call_replaces_the_tasks(load, seqio, tmp_path):
-  path = tmp_path / 'spiece.model'
-  pieces = sentencepiece_training.train(map(story, range(200)), str(path), 300)
-  module = load()
-  seqio.TaskRegistry.remove('arxiv')  # like tests of other libraries
-  module.register(vocabulary=path)
-  for name in 'arxiv', 'locost_finetune':
-    features = seqio.get_mixture_or_task(name).output_features
-    assert features['inputs'].vocabulary.vocab_size == pieces.size
 
 
 def test_a_name_of_another_library(load, seqio):

@@ -272,7 +272,7 @@ def test_batches_equal_those_of_seqio(tmp_path, pieces):
       assert not row[key][n:].any()
 
 
-def test_task_works_in_seqio(tmp_path, pieces):
+def test_shards_of_a_task_in_seqio(tmp_path, pieces):
   from locost_jax.data import seqio_tasks
 
   seqio = seqio_tasks.seqio
@@ -284,13 +284,6 @@ def test_task_works_in_seqio(tmp_path, pieces):
     )
   config = make_config(str(tmp_path / '?.jsonl'), str(tmp_path / 'a.jsonl'))
   task = seqio_tasks.task_of(config, 'jsonl', pieces)
-  assert isinstance(task, seqio.Task)
-  other = task.replace(name='other')
-  mixture = seqio.Mixture('own', [(task, 1.0), (other, 3.0)])
-  rows = mixture.get_dataset(dict(inputs=8, targets=8), split='train', seed=0)
-  assert next(rows.as_numpy_iterator())['targets'].tolist() == (
-      pieces.encode('s') + [1]
-  )
 
   def shard(index, count):
     return [
