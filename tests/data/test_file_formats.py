@@ -171,19 +171,6 @@ def test_formats_together(tmp_path):
     tasks.check(config)
 
 
-def test_gap_sentences_of_all_formats(tmp_path):
-  texts = [story(i) for i in range(5)]
-  for i, name in enumerate(['a.jsonl', 'a.csv', 'a.parquet']):
-    write(tmp_path / name, WRITERS[name]([dict(text=texts[i])]))
-  write(tmp_path / 'a.txt', texts[3].encode())
-  write(tmp_path / 'a.txt.gz', gzip.compress(texts[4].encode()))
-  config = make_config(f'{tmp_path}/a*', gaps=True)
-  config.data.validation_files = config.data.test_files = f'{tmp_path}/a*'
-  tasks.check(config)
-  for split in 'train', 'validation', 'test':
-    assert {row['text'] for row in read_all(config, split)} == set(texts)
-
-
 # --- Texts -------------------------------------------------------------------
 
 TEXT = '\ufeffOne.\r\nTwo.\n \n\n\tThree.\rFour.\n\n\u2028\nFive\x0b.\n'

@@ -185,13 +185,6 @@ def test_invalid_settings(given, message):
     tasks.check(make_config(**given))
 
 
-def test_a_task_that_summarises_is_refused():
-  config = make_config(share=0.5)
-  config.data.task = 'python_docs_summary'
-  with pytest.raises(InputError, match='python_docs_summary summarises'):
-    tasks.check(config)
-
-
 def test_a_vocabulary_without_sentinels_is_refused(tmp_path):
   config = make_config(share=0.5)
   config.data.vocabulary = str(bart_files.write(tmp_path))

@@ -145,9 +145,10 @@ def test_check_of_gap_sentences(tmp_path, settings, message):
     tasks.check(config)
 
 
-def test_settings_that_contradict_the_task():
+@pytest.mark.parametrize('key', ['gsg', 'span_corruption'])
+def test_settings_that_contradict_the_task(key):
   config = make_config(task='python_docs_summary')
-  config.gsg = dict(ratio=0.2)
+  config[key] = dict()
   with pytest.raises(InputError, match='python_docs_summary summarises'):
     tasks.check(config)
 
