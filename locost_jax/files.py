@@ -177,19 +177,36 @@ def open_locked(path, wait=False, parents=False):
     file.close()
 
 
-class Appended:
-  """A file of whole records, opened for appending, that survives a full disk.
+class Journal:
+  """A JSONL file that is written row by row, and continued after a kill.
 
-  Bytes that cannot be written stay in memory; the next write continues with
-  them.
+  Bytes that a full disk cannot take stay in memory; the next write continues
+  with them. With a header, the first line is a JSON object: everything that the
+  rows depend on. A file with another header begins anew.
 
   Attributes:
     problem: why the last write failed, in a few words, or ''.
+    lines: the complete lines of an earlier process, bytes without the header.
+    torn: bytes after the last of them.
   """
 
-  def __init__(self, file):
-    """Takes an unbuffered binary file."""
+  def __init__(self, file, header=None):
+    """Reads the file, and changes nothing before `keep`.
+
+    Args:
+      file: unbuffered and opened in mode 'a+b', as by `open_locked`.
+    """
     self._file, self._pending, self.problem = file, b'', ''
+    file.seek(0)
+    *self.lines, self.torn = file.read().split(b'\n')
+    self._header, self._front = header, []
+    if header is not None:
+      try:
+        is_same = bool(self.lines) and json.loads(self.lines[0]) == header
+      except (ValueError, RecursionError):
+        is_same = False
+      self._front = self.lines[:is_same]
+      self.lines = self.lines[1:] if is_same else []
 
   def write(self, record):
     """Appends pending bytes and the record; keeps what cannot be written."""
@@ -214,36 +231,6 @@ class Appended:
     """Syncs and closes the file."""
     self.sync()
     self._file.close()
-
-
-class Journal(Appended):
-  """A JSONL file that is written row by row, and continued after a kill.
-
-  With a header, its first line is a JSON object: everything that the rows
-  depend on. A file with another header begins anew.
-
-  Attributes:
-    lines: the complete lines of an earlier process, bytes without the header.
-    torn: bytes after the last of them.
-  """
-
-  def __init__(self, file, header=None):
-    """Reads the file, and changes nothing before `keep`.
-
-    Args:
-      file: unbuffered and opened in mode 'a+b', as by `open_locked`.
-    """
-    super().__init__(file)
-    file.seek(0)
-    *self.lines, self.torn = file.read().split(b'\n')
-    self._header, self._front = header, []
-    if header is not None:
-      try:
-        is_same = bool(self.lines) and json.loads(self.lines[0]) == header
-      except (ValueError, RecursionError):
-        is_same = False
-      self._front = self.lines[:is_same]
-      self.lines = self.lines[1:] if is_same else []
 
   def keep(self, count=None):
     """Cuts the file after `count` of the lines; None: after all of them."""

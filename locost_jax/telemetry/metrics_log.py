@@ -11,19 +11,20 @@ kill are recorded once: W&B ignores steps up to the last one that it has. Log in
 with wandb's own means (`wandb login`, WANDB_API_KEY, WANDB_MODE=offline).
 """
 
+import contextlib
 import importlib.util
 import json
 import math
+import os
 from pathlib import Path
 import socket
-import struct
 import time
 import uuid
 
 import numpy as np
+from tensorboardX import record_writer
 from tensorboardX import summary
 from tensorboardX.proto import event_pb2
-from tensorboardX.record_writer import masked_crc32c
 
 from locost_jax import files
 from locost_jax.errors import InputError
@@ -43,8 +44,8 @@ class MetricsLog:
     """
     path = workdir / 'metrics.jsonl'
     truncate(path, start_step, is_evaluated)
-    self._file = files.Appended(open(path, 'ab', buffering=0))
-    self._events = Events(workdir / 'tensorboard', start_step + 1)
+    self._file = open(path, 'ab')
+    self._events = _open_events(workdir / 'tensorboard', start_step + 1)
     self._tracker, self._labels = tracker, dict(labels)
 
   def log(self, step, metrics):
@@ -61,13 +62,17 @@ class MetricsLog:
         # 0.003000000026077032.
         value = float(str(np.float32(value)))
       row[name] = value if math.isfinite(value) else None
-      self._events.add_scalar(name, value, int(step))
     texts = {}
     for prefix, labels in self._labels.items():
       if any(name.startswith(prefix) for name in metrics):
         texts |= labels
-    self._file.write((json.dumps(row | texts) + '\n').encode())
-    self._check_disk()
+    with _explaining_disk_errors():
+      for name, value in metrics.items():
+        event = summary.scalar(name, float(value))
+        _write_event(self._events, step=int(step), summary=event)
+      self._file.write((json.dumps(row | texts) + '\n').encode())
+      self._file.flush()
+      self._events.flush()
     if self._tracker:
       self._tracker.log(
           int(step),
@@ -80,70 +85,51 @@ class MetricsLog:
 
   def sync(self):
     """Flushes everything logged to disk."""
-    self._file.sync()
-    self._events.sync()
-    self._check_disk()
+    with _explaining_disk_errors():
+      os.fsync(self._file.fileno())
+      self._events.flush()
 
   def close(self):
     """Syncs and closes the files and the tracker."""
     self.sync()
-    self._file.close()
-    self._events.close()
+    with _explaining_disk_errors():
+      self._file.close()
+      self._events.close()
     if self._tracker:
       self._tracker.close()
 
-  def _check_disk(self):
-    if problem := self._file.problem or self._events.problem:
-      raise InputError(
-          f'the metrics could not be written: {problem}: make room and run the '
-          'same command again'
-      )
+
+@contextlib.contextmanager
+def _explaining_disk_errors():
+  """A context in which a full disk is one line, an InputError."""
+  try:
+    yield
+  except OSError as error:
+    raise InputError(
+        f'the metrics could not be written: {error.strerror}: make room and run '
+        'the same command again'
+    ) from error
 
 
-class Events(files.Appended):
-  """A TensorBoard event file of one process.
+def _open_events(directory, purge_step):
+  """Creates DIRECTORY/events.out.tfevents.TIME.HOST, returns its writer.
 
-  tensorboardX's own writer thread dies at the first error and then blocks the
-  run when its queue is full.
+  TensorBoard hides an earlier process's events from `purge_step` on.
+  (tensorboardX's SummaryWriter has a thread that dies at the first error and
+  then blocks the run when its queue is full.)
   """
+  directory.mkdir(parents=True, exist_ok=True)
+  name = f'events.out.tfevents.{time.time():.6f}.{socket.gethostname()}'
+  writer = record_writer.RecordWriter(str(directory / name))
+  _write_event(writer, file_version='brain.Event:2')
+  start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+  _write_event(writer, step=purge_step, session_log=start)
+  return writer
 
-  def __init__(self, directory, purge_step):
-    """Creates DIRECTORY/events.out.tfevents.TIME.HOST.
 
-    Args:
-      purge_step: TensorBoard hides an earlier process's events from this step
-        on.
-    """
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    name = f'events.out.tfevents.{time.time():.6f}.{socket.gethostname()}'
-    super().__init__(open(directory / name, 'ab', buffering=0))
-    self._add(event_pb2.Event(file_version='brain.Event:2'))
-    self._add(
-        event_pb2.Event(
-            step=purge_step,
-            session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START),
-        )
-    )
-
-  def add_scalar(self, name, value, step):
-    """Writes one number, measured after `step` steps."""
-    self._add(event_pb2.Event(step=step, summary=summary.scalar(name, value)))
-
-  def _add(self, event):
-    event.wall_time = time.time()
-    data = event.SerializeToString()
-    length = struct.pack('<Q', len(data))
-    self.write(
-        b''.join(
-            [
-                length,
-                struct.pack('<I', masked_crc32c(length)),
-                data,
-                struct.pack('<I', masked_crc32c(data)),
-            ]
-        )
-    )
+def _write_event(writer, **fields):
+  event = event_pb2.Event(wall_time=time.time(), **fields)
+  writer.write(event.SerializeToString())
 
 
 def read_total_tokens(path, step, logged):
