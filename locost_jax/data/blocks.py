@@ -181,13 +181,11 @@ def _finished(parts, known):
 
 def _count(blocks):
   """Sums the counts of finished blocks: records, skipped, ... (_COUNTS)."""
-  total = dict(records=0, skipped=0)
+  total = collections.Counter(records=0, skipped=0)
   for block in blocks:
     stats = json.loads((block / records.STATS).read_text())
-    for name in _COUNTS:
-      if name in stats:
-        total[name] = total.get(name, 0) + stats[name]
-  return total
+    total.update({name: stats[name] for name in _COUNTS if name in stats})
+  return dict(total)
 
 
 def _cut(rows):

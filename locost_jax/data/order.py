@@ -35,10 +35,7 @@ SHARDS, RECORDS, BATCHES = 0, 1, 2
 
 
 def permutation(n, *key):
-  """Returns a permutation of range(n), int64, that depends only on integers.
-
-  They are for example (seed, RECORDS, epoch, window).
-  """
+  """Returns a permutation of range(n), int64, by integers such as a seed."""
   words = [k % 2**64 for k in key]
   bits = np.random.Philox(np.random.SeedSequence(words)).random_raw(n)
   return np.argsort(bits, kind='stable')
@@ -62,7 +59,6 @@ def stream(sizes, windows, total, seed, start=0):
       each part (shard) of a window; may block until the shards exist.
     total: function () -> number of records of an epoch, None if unknown. If
       known, whole epochs are skipped without calling `sizes`.
-    start: position in the stream, from 0.
 
   Yields:
     (epoch, index, part int64 [n], row int64 [n]) for each window: its remaining
@@ -119,8 +115,8 @@ def budget_batches(padded, tokens):
   which devices divide. So each length has one number of rows.
 
   Args:
-    padded: int [n, k], the shape each record is padded to. The product of all
-      columns but the last is the number of its input tokens.
+    padded: int [n, k], the shape each record is padded to; all columns but the
+      last are of its inputs.
     tokens: maximum input tokens of a batch, padding included.
 
   Returns:

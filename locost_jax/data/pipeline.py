@@ -60,14 +60,13 @@ def check(config, parts):
 def train_batches(cache, vocabulary, config, start_step=0, host=0, hosts=1):
   """Returns an infinite iterator of training batches from a step on.
 
+  They have batch_size / hosts rows (see data/buckets.py). A thread prefetches
+  them; closing the iterator ends it.
+
   Args:
     cache: a Cache or a StreamedCache (data/cache.py).
     start_step: steps already taken; the first batch is number start_step.
     hosts: how many hosts share each global batch.
-
-  Returns:
-    An iterator of batches (see data/buckets.py) of batch_size / hosts rows. A
-    thread prefetches them; closing the iterator ends it.
 
   Raises:
     InputError: hosts do not divide the batch size, or `check` fails; from the
@@ -142,13 +141,11 @@ def _groups(cache, seed, start, size):
 def eval_batches(cache, vocabulary, config, host=0, hosts=1):
   """Iterates once over the first `config.eval.examples` records (0: all).
 
-  Records are sorted by length to waste little padding.
-
   Returns:
     An iterator of (batch, info): a batch (see data/buckets.py) of
-    eval.batch_size / hosts rows, and a dict with the lists id and reference.
-    They cover the real rows, which come first; padding rows with zero weights
-    follow. A reference is a list if the document has several references.
+    eval.batch_size / hosts rows, and a dict with the lists id and reference of
+    the real rows, which come first. A reference is a list if the document has
+    several references.
   """
   _check_hosts(config.eval.batch_size, 'eval.batch_size', hosts)
   return _prefetch(_evaluate(cache, vocabulary, config, host, hosts))

@@ -49,55 +49,39 @@ def corpus(config, settings):
         f'{config.data.corpora_dir}/{task}: no train*.jsonl or '
         'train*.jsonl.gz'
     )
-  made = (
-      _in_files(files, ('text',) if settings else ('document', 'summary'))
-      if files
-      else _in_tfds(task, config.data)
-  )
-  read_rows = made.pop('read_rows')
+  entry = corpora.TABLE[task]
+  splits = files or find_tfds_shards(task, config.data)
+  fields = ('text',) if settings else ('document', 'summary')
 
-  def read(split, name):
-    where, rows = read_rows(split, name)
+  def read(split, shard):
+    if files:
+      where, rows = shard, sources.read_jsonl([shard], fields)
+    else:
+      where = f'{split} {shard.tfds}#{shard.number}'
+      rows = map(entry.row, _read_tfds(shard, split, config.data.tfds_dir))
     for _, row in corpus_rows.make_rows(config, settings, where, rows):
       yield row
 
-  # The copies of C4 differ in size.
-  sizes = {} if corpora.TABLE[task].gsg else corpora.TABLE[task].splits
-  return corpus_rows.Corpus(
-      name=task, read=read, gsg=settings, sizes=sizes, **made
-  )
-
-
-def _in_files(files, fields):
-  """Returns the attributes of a Corpus in local files."""
-  return dict(
-      splits=files,
-      has_files=True,
-      read_rows=lambda split, file: (file, sources.read_jsonl([file], fields)),
-      count=lambda split: sum(
-          1 for file in files[split] for _ in sources.read_lines(file)
-      ),
-      made_of=lambda split: dict(files=corpus_rows.stat_files(files[split])),
-  )
-
-
-def _in_tfds(task, data):
-  """Returns the attributes of a Corpus in TFDS."""
-  entry, shards = corpora.TABLE[task], find_tfds_shards(task, data)
-
-  def read_rows(split, shard):
-    rows = _read_tfds(shard, split, data.tfds_dir)
-    return f'{split} {shard.tfds}#{shard.number}', map(entry.row, rows)
+  def count(split):
+    if not files:
+      return count_tfds(splits[split], split)
+    return sum(1 for file in files[split] for _ in sources.read_lines(file))
 
   def made_of(split):
-    files = [shard.file for shard in shards[split]]
-    return dict(tfds=entry.tfds, files=corpus_rows.stat_files(files))
+    if files:
+      return dict(files=corpus_rows.stat_files(files[split]))
+    found = [shard.file for shard in splits[split]]
+    return dict(tfds=entry.tfds, files=corpus_rows.stat_files(found))
 
-  return dict(
-      splits=shards,
-      read_rows=read_rows,
-      count=lambda split: count_tfds(shards[split], split),
+  return corpus_rows.Corpus(
+      name=task,
+      splits=splits,
+      read=read,
+      gsg=settings,
       made_of=made_of,
+      sizes={} if entry.gsg else entry.splits,  # the copies of C4 differ
+      count=count,
+      has_files=bool(files),
   )
 
 

@@ -117,20 +117,15 @@ def best_constant(
   """Finds the training summary that scores best as a summary of all documents.
 
   The score is the protocol's mean of ROUGE-1, -2 and -Lsum (or -L) over the
-  validation references. ROUGE-1 and -2 of all training summaries are computed
-  exactly, in one pass. A longest common subsequence has no more words than the
-  two texts share, so ROUGE-L and -Lsum are at most ROUGE-1 and
+  validation references. ROUGE-1 and -2 of all training summaries take one pass.
+  A longest common subsequence has no more words than the two texts share, so
 
-    bound = (2 ROUGE-1 + ROUGE-2) / 3 >= mean ROUGE.
+    mean ROUGE <= bound = (2 ROUGE-1 + ROUGE-2) / 3.
 
-  Candidates are scored exactly in the order of their bounds, until no remaining
-  bound exceeds the best score. With long summaries the bound is loose; after
-  `most_exact` candidates the search stops and returns the best of these.
-
-  500 references and 10,000 short training summaries take a few seconds.
-
-  Of equal summaries it returns the first. `show` is a function (pairs done,
-  pairs) that shows progress, or None.
+  Candidates are scored in the order of their bounds, at most `most_exact` (the
+  bound of long summaries is loose), until no other bound exceeds the best
+  score. Of equal summaries the first is returned. `show` is a function (pairs
+  done, pairs) that shows progress, or None.
   """
   candidates = list(dict.fromkeys(train_references))
   references = list(validation_references)
@@ -166,12 +161,11 @@ def best_constant(
 
 
 def _mean_rouge_n(candidates, references, n):
-  """ROUGE-n of every candidate, averaged over all references.
+  """ROUGE-n of every candidate, averaged over references: float64 [c], percent.
 
   F1 = 2 overlap / (n-grams of one + n-grams of the other), where overlap counts
   an n-gram min(a, b) times. With a feature for each first, second, ...
-  occurrence of an n-gram, min(a, b) is the number of shared features. Returns
-  float64 [candidates], in percent.
+  occurrence of an n-gram, min(a, b) is the number of shared features.
   """
   features = {}
   rows, columns = [], []
@@ -256,19 +250,14 @@ def measure(
     common=None,
     protocol=protocols.AUTO,
 ):
-  """Measures the baselines that need no model.
+  """Measures the baselines that need no model: [(name, numbers)].
+
+  The lead has as many sentences as a training target has in the mean.
 
   Args:
     train_records: iterable of dicts with targets (ids) and reference (str).
     metrics: like config.eval.metrics. If none needs summaries, only the loss of
       unigrams is returned.
-
-  Returns:
-    [(name, numbers)] of
-      the loss under the token frequencies of the training targets,
-      the lead, of as many sentences as a training target has in the mean,
-      the training target with the highest mean ROUGE on this split,
-      the oracle; see `select_sentences`.
   """
   train_records = list(train_records)
   of_text = metric_table.of_summaries(metrics, protocol)

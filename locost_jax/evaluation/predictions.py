@@ -87,10 +87,11 @@ def _references(where, row):
     raise InputError(
         f"{where}: has 'reference' and 'references'; expected one of them"
     )
-  is_texts = isinstance(found, list) and all(
-      isinstance(text, str) for text in found
-  )
-  if not is_texts or not found:
+  if (
+      not isinstance(found, list)
+      or not found
+      or not all(isinstance(text, str) for text in found)
+  ):
     raise InputError(
         f"{where}: field 'references' must be a list of at least one string"
     )
@@ -98,13 +99,12 @@ def _references(where, row):
 
 
 def read_rows(path, documents, chosen):
-  """Returns the `metric.Row`s of a file of predictions.
+  """Returns the `metric.Row`s of a file of predictions, with their documents.
 
   Args:
-    path: the file, whose rows may have `document`.
-    documents: another JSONL file, whose rows have `document`. Rows are matched
-      by `id` if all rows of both files have one, else by position. None: no
-      such file.
+    documents: another JSONL file with `document`. Its rows are matched by `id`
+      if all rows of both files have one, else by position. None: the rows of
+      `path` may have documents.
     chosen: {name: Metric}, which may need documents.
 
   Raises:
