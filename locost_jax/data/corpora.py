@@ -92,7 +92,15 @@ _NARRATIVEQA_TRAPS = (
     "Gutenberg's header and licence are cut off, which the authors' marks do "
     'not do'
 )
-_NARRATIVEQA_SPLITS = dict(train=32_747, validation=3_461, test=10_557)
+_NARRATIVEQA = Entry(
+    splits=dict(train=32_747, validation=3_461, test=10_557),
+    counted_by='the authors; SimCAS, table 6, in thousands',
+    licence='Apache-2.0, stories by their sources',
+    traps=f"{_NARRATIVEQA_TRAPS}; SimCAS reads narrativeqa_plot; SCROLLS' "
+    'narrative_qa has other rows',
+    raw='the repository after download_stories.sh: documents.csv, qaps.csv '
+    'and tmp/*.content',
+)
 
 TABLE = {
     'c4_gsg': Entry(
@@ -206,18 +214,8 @@ TABLE = {
         raw='{train,val,test}.pt of PRIMERA (with torch), or *.jsonl or *.txt '
         'of JSON lines with document and summary',
     ),
-    'narrativeqa': Entry(
-        splits=_NARRATIVEQA_SPLITS,
-        counted_by='the authors; SimCAS, table 6, in thousands',
-        licence='Apache-2.0, stories by their sources',
-        traps=f"{_NARRATIVEQA_TRAPS}; SimCAS reads narrativeqa_plot; SCROLLS' "
-        'narrative_qa has other rows',
-        raw='the repository after download_stories.sh: documents.csv, qaps.csv '
-        'and tmp/*.content',
-    ),
-    'narrativeqa_plot': Entry(
-        splits=_NARRATIVEQA_SPLITS,
-        counted_by='the authors; SimCAS, table 6, in thousands',
+    'narrativeqa': _NARRATIVEQA,
+    'narrativeqa_plot': _NARRATIVEQA._replace(
         licence='Apache-2.0, stories by their sources, summaries CC BY-SA '
         '(Wikipedia)',
         traps="Wikipedia's summary of the plot is read: scores cannot be "

@@ -26,19 +26,17 @@ _PARQUET_ROWS = 16  # in memory at once
 _PARQUET_BYTES = 1 << 20  # read from one column at once
 
 
-def _read_jsonl(path, fields, text_unit):
-  del text_unit
+def _read_jsonl(path, fields):
   return sources.read_jsonl([path], fields)
 
 
-def _read_delimited(delimiter, path, fields, text_unit=None):
+def _read_delimited(delimiter, path, fields):
   """Reads the rows of CSV or TSV (RFC 4180); see `read_rows`.
 
   The file has a header, and quotes are doubled inside of quotes. The lists of a
   row are JSON in their cells. An optional cell that is empty counts as missing.
   Quotes of a TSV are letters like others if only then all rows are as long.
   """
-  del text_unit
   is_plain = delimiter == '\t' and (
       not _is_even(path, csv.QUOTE_MINIMAL) and _is_even(path, csv.QUOTE_NONE)
   )
@@ -139,12 +137,11 @@ def _parse(cell, path, number):
     return cell
 
 
-def _read_parquet(path, fields, text_unit=None):
+def _read_parquet(path, fields):
   """Reads the rows of parquet a few at a time; see `read_rows`.
 
   A row has these and the optional columns, without nulls.
   """
-  del text_unit
   try:
     import pyarrow
     from pyarrow import parquet
@@ -268,7 +265,8 @@ def _is_json_row(text):
     return False
 
 
-# Extension (before .gz) -> function (path, fields, text_unit) -> rows.
+# Extension (before .gz) -> function (path, fields) -> rows; a text's also takes
+# its unit.
 READERS = {
     '.jsonl': _read_jsonl,
     '.csv': functools.partial(_read_delimited, ','),
@@ -297,10 +295,11 @@ def read_rows(path, fields, text_unit):
       yield row
     return
   if ending in READERS:
-    yield from READERS[ending](path, fields, text_unit)
+    more = (text_unit,) if is_text(path) else ()
+    yield from READERS[ending](path, fields, *more)
     return
   try:
-    yield from _read_jsonl(path, fields, text_unit)
+    yield from _read_jsonl(path, fields)
   except InputError as error:
     if ending in _JSONL_TOO:
       raise

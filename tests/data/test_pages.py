@@ -149,24 +149,6 @@ def test_max_chunks():
   assert len(pages.pack(iter(halves), 8, 99)) > 99 / 8 * 1.5
 
 
-@pytest.mark.parametrize('form', pages.FORMS)
-def test_every_page_begins_with_the_query(form):
-  row = dict(
-      document='aaa. ' * 30,
-      sections=[dict(heading='A', text='a b c d e f g h')] * 2,
-      documents=['a b'] * 2,
-  )
-  parts = pages.pieces(row, form, 2)
-  made = tokenise(parts, 'why so', form, 9, 99, WORDS)
-  assert len(made) >= 2
-  for page in made:
-    assert page[:3] == [90, 3, 2] and page[-1] == 91 and len(page) <= 9
-  with pytest.raises(
-      InputError, match='a query of 8 tokens leaves no room in a page of 9'
-  ):
-    tokenise(parts, 'a b c d e f g', form, 9, 99, WORDS)
-
-
 # --- Batches -----------------------------------------------------------------
 
 
