@@ -129,19 +129,6 @@ def test_batches_are_as_bart_is_trained(tmp_path, files):
   assert seen == 5
 
 
-def test_pages_have_their_marks_once(tmp_path, files):
-  config = make_config(tmp_path, files, pages='chunks', page_length=16)
-  tokens = vocabulary_lib.load_vocabulary(files)
-  cache = cache_lib.open_cache(config, tokens, 'validation', tmp_path)
-  for batch, info in pipeline.eval_batches(cache, tokens, config):
-    inputs = batch['encoder_input_tokens'][: len(info['id'])]
-    real = (inputs != 1).any(-1)
-    assert ((inputs[..., 0] == 0) == real).all()
-    assert ((inputs == 2).sum(-1) == real).all()
-    targets = batch['decoder_target_tokens'][: len(info['id'])]
-    assert (targets[:, :2] == [0, tokens.encode('the')[0]]).all()
-
-
 @pytest.mark.slow
 def test_a_run(bart, files, succeed, tmp_path):
   """Training, evaluation and loading use the ids of the vocabulary."""
