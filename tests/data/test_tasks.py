@@ -24,6 +24,7 @@ from locost_jax.vocabularies import sentencepiece_training
 from tests import python
 from tests.batches import BYTES
 from tests.data.rows import read_all
+from tests.data.rows import store_tfds
 from tests.data.rows import story
 from tests.data.rows import write_jsonl
 
@@ -402,6 +403,15 @@ def test_missing_c4_is_reported_at_once(tmp_path, monkeypatch):
     tasks.check(config)
 
 
+def c4_rows(start, stop):
+  names = ('content-length', 'content-type', 'timestamp')
+  return {
+      'text': [story(i) for i in range(start, stop)],
+      'url': [f'https://example.org/{i}' for i in range(start, stop)],
+      **{name: [''] * (stop - start) for name in names},
+  }
+
+
 @contextlib.contextmanager
 def mocked_c4(directory):
   """Mocks twelve rows of C4 in this context.
@@ -413,12 +423,7 @@ def mocked_c4(directory):
 
   def as_dataset(self, *args, **keywords):
     del self, args, keywords
-    names = 'content-length', 'content-type', 'timestamp'
-    rows = dict.fromkeys(names, [''] * 12) | dict(
-        text=[story(i) for i in range(12)],
-        url=[f'https://example.org/{i}' for i in range(12)],
-    )
-    return tf.data.Dataset.from_tensor_slices(rows)
+    return tf.data.Dataset.from_tensor_slices(c4_rows(0, 12))
 
   info = directory / 'c4' / 'en' / '3.1.0' / 'dataset_info.json'
   info.parent.mkdir(parents=True)
@@ -427,6 +432,42 @@ def mocked_c4(directory):
     (info.parent / f'c4-{split}.tfrecord-00000-of-00001').touch()
   with tfds.testing.mock_data(as_dataset_fn=as_dataset):
     yield
+
+
+@pytest.fixture(scope='module')
+def c4(tmp_path_factory):
+  """A small C4 in TFDS's format, in five shards."""
+  where = tmp_path_factory.mktemp('tfds')
+  splits = dict(train=c4_rows(0, 50), validation=c4_rows(100, 110))
+  store_tfds(where, 'c4', 'en', '3.1.0', splits, 5)
+  return str(where)
+
+
+@pytest.mark.slow
+def test_prepared_c4_shard_by_shard(c4, tmp_path, monkeypatch):
+  config = make_config(task='c4_gsg', tfds_dir=c4, window_shards=2)
+  config.eval.examples = 4
+  tasks.check(config)
+  whole = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'whole')
+  expected = {
+      row['id']: str(row) for row in (whole[i] for i in range(len(whole)))
+  }
+  assert set(expected) == {f'https://example.org/{i}' for i in range(50)}
+
+  monkeypatch.setattr(cache_lib, 'STREAM_BYTES', 0)
+  streamed = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'shards')
+  found = {}
+  for window in range(streamed.windows):
+    for part in streamed.window(0, window):
+      rows = [part[i] for i in range(len(part))]
+      found.update({row['id']: str(row) for row in rows})
+  assert streamed.total() == 50
+  assert found == expected
+  streamed.close()
+  validation = cache_lib.open_cache(
+      config, BYTES, 'validation', tmp_path / 'shards'
+  )
+  assert len(validation) == 4
 
 
 @pytest.mark.runs
