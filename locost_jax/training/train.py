@@ -127,8 +127,8 @@ class Loop:
         int, (self._state.step, self._state.nonfinite)
     )
     kept = self._checkpointer.loop(self._done) if self._done else {}
-    # Whether the evaluation of the last step is still due; its metrics.
-    self._is_due, self._measured = not kept.get('measured', True), None
+    # Whether the evaluation of the last step is still due.
+    self._must_measure = not kept.get('measured', True)
     # Numbers of the steps since the last metrics line.
     self._window = list(kept.get('window', ()))
     # (step, metrics, signal request) of steps whose numbers are still on the
@@ -136,7 +136,7 @@ class Loop:
     self._running = collections.deque()
     start = telemetry_lib.Start(
         self._done,
-        is_evaluated=not self._is_due,
+        is_evaluated=not self._must_measure,
         logged=self._done - len(self._window),
         devices=run.mesh.size,
     )
@@ -176,7 +176,7 @@ class Loop:
     """Trains up to train.steps, or until train.patience ends."""
     start = self._done
     try:
-      if self._is_due:
+      if self._must_measure:
         self._measure()
       if not self._is_out_of_patience():
         self._take_steps(start)
@@ -236,7 +236,7 @@ class Loop:
     self._running.append(
         (step, metrics, self._signals.start_sum(self._run.mesh))
     )
-    self._done, self._measured = step, None
+    self._done = step
 
   def _is_eval(self, step):
     return step == self._settings.steps or (
@@ -246,11 +246,8 @@ class Loop:
   def _is_out_of_patience(self):
     """Whether the last train.patience evaluations did not reach the best."""
     settings = self._settings
-    if (
-        not settings.patience
-        or self._done == settings.steps
-        or not self._checkpointer.is_finished(settings)
-    ):
+    is_finished = self._checkpointer.is_finished(settings)
+    if self._done >= settings.steps or not is_finished:
       return False
     best = self._checkpointer.best_step()
     self._telemetry.note(
@@ -306,7 +303,6 @@ class Loop:
       measured = dict(self._run.evaluate(params, self._done))
     self._telemetry.log(self._done, measured | self._telemetry.total_tokens())
     self._telemetry.note(_summary(self._done, measured))
-    self._measured = measured
     with self._using_disk():
       self._telemetry.sync()
       self._checkpointer.measure(self._done, measured)
@@ -322,11 +318,11 @@ class Loop:
 
   def _save(self):
     """Starts to save the current state."""
-    is_measured = self._measured is not None or not self._is_eval(self._done)
+    is_measured = not self._is_eval(self._done)
     loop = {'window': list(self._window), 'measured': is_measured}
     with self._using_disk():
       self._telemetry.sync()
-      self._checkpointer.save(self._done, self._state, self._measured, loop)
+      self._checkpointer.save(self._done, self._state, loop=loop)
 
   def _stop(self, start):
     """Saves the state after a signal; returns the exception to raise."""
