@@ -309,7 +309,7 @@ def restore(directory, meshes):
     with jax.set_mesh(mesh):
       placed = sharding.state_shardings(mesh, abstract)
       if not equal:
-        checkpointer.save(5, jax.device_put(first, placed), {}, {})
+        checkpointer.save(5, jax.device_put(first, placed), {})
         checkpointer.wait()
       state = checkpointer.restore(
           5, sharding.abstract_arrays(abstract, placed)

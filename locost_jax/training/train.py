@@ -322,7 +322,7 @@ class Loop:
     loop = {'window': list(self._window), 'measured': is_measured}
     with self._using_disk():
       self._telemetry.sync()
-      self._checkpointer.save(self._done, self._state, loop=loop)
+      self._checkpointer.save(self._done, self._state, loop)
 
   def _stop(self, start):
     """Saves the state after a signal; returns the exception to raise."""

@@ -74,7 +74,7 @@ class Checkpointer:
       )
     self._directory = Path(directory).absolute()
     self._config, self._lower_is_better = config, lower_is_better
-    self._saving, self._metrics = None, {}  # the last save's step and metrics
+    self._saving = None  # the last save's step
     _silence_logs()
     self._manager = _Manager(
         self._directory,
@@ -87,25 +87,26 @@ class Checkpointer:
         prune=self._prune,
     )
 
-  def save(self, step, state, metrics=None, loop=None):
+  def save(self, step, state, loop):
     """Copies the state off the devices and writes it in the background.
 
     Args:
       state: a NamedTuple of pytrees with a field `params`.
+      loop: a dict for JSON, which `loop` returns.
 
     Raises:
       InputError: the disk has no room for this step or, as in all methods that
         wait for the last save, for that step.
     """
     self.wait()
-    self._saving, self._metrics = step, self._scored(metrics or {})
+    self._saving = step
     with self._explaining_disk_errors():
       self._manager.save(
           step,
           args=ocp.args.Composite(
               params=ocp.args.StandardSave(state.params),
               training=ocp.args.StandardSave(_training(state)),
-              loop=ocp.args.JsonSave(loop or {}),
+              loop=ocp.args.JsonSave(loop),
           ),
       )
 
@@ -247,7 +248,7 @@ class Checkpointer:
     for path in self._directory.glob(f'{self._saving}{_UNFINISHED}*'):
       metrics = path / checkpoint.METRICS
       metrics.parent.mkdir(exist_ok=True)
-      metrics.write_text(json.dumps(self._metrics))
+      metrics.write_text('{}')
       manifest.write(path)
 
   def describe_kept(self):

@@ -26,13 +26,22 @@ def make(step):
   )
 
 
+class Measured(checkpointer_lib.Checkpointer):
+  """Saves a step with its metrics, if it has any."""
+
+  def save(self, step, state, metrics=None, loop=None):
+    super().save(step, state, loop or {})
+    if metrics is not None:
+      self.measure(step, metrics)
+
+
 @contextlib.contextmanager
 def open_run(workdir, **changes):
-  """Yields a Checkpointer; changes: keys of config.checkpoint."""
+  """Yields a Measured; changes: keys of config.checkpoint."""
   config = default.get_config().checkpoint
   config.metric = 'rouge_mean'
   config.update(changes)
-  checkpointer = checkpointer_lib.Checkpointer(workdir / 'checkpoints', config)
+  checkpointer = Measured(workdir / 'checkpoints', config)
   yield checkpointer
   checkpointer.close()
 
