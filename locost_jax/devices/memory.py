@@ -10,10 +10,15 @@ import re
 import sys
 
 
-def available_bytes(root='/'):
-  """Returns the bytes that can still be allocated, or None if unknown."""
+def available_bytes(root='/', parts=1):
+  """Returns the bytes that can still be allocated, or None if unknown.
+
+  parts: the number of CPU devices that share the host's memory.
+  """
   free = free_device_bytes()
-  return free_host_bytes(root) if free is None else free
+  if free is None and (free := free_host_bytes(root)) is not None:
+    free //= parts
+  return free
 
 
 def peak_bytes():

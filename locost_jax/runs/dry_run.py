@@ -73,7 +73,9 @@ def measure_phase(setup, devices=None):
   """
   collective.log(f'{setup.name or "the step"}: compiling')
   found = compile_step(setup)
-  available = None if devices is not None else available_bytes()
+  available = None
+  if devices is None:
+    available = memory.available_bytes(parts=jax.local_device_count())
   total = found['memory'] and found['memory']['total']
   return dict(
       name=setup.name,
@@ -177,15 +179,6 @@ def largest_batch(config):
   if settings.batch_tokens:
     documents = order.rows_in_budget(settings.batch_tokens, math.prod(read))
   return documents, *read, data.max_target_length
-
-
-def available_bytes():
-  """Returns the free bytes of one device, or None; CPU devices share memory."""
-  free = memory.free_device_bytes()
-  if free is not None:
-    return free
-  free = memory.free_host_bytes()
-  return None if free is None else free // jax.local_device_count()
 
 
 def topology_devices(name):

@@ -68,10 +68,6 @@ class Checkpointer:
 
   def __init__(self, directory, config, lower_is_better=('loss',)):
     """Opens or makes WORKDIR/checkpoints; removes partially written steps."""
-    if config.keep_latest < 1:
-      raise InputError(
-          f'checkpoint.keep_latest={config.keep_latest}: expected 1 or more'
-      )
     self._directory = Path(directory).absolute()
     self._config, self._lower_is_better = config, lower_is_better
     self._saving = None  # the last save's step

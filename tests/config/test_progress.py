@@ -42,15 +42,6 @@ def test_without_a_terminal_lines_are_rare(clock):
   ]
 
 
-def test_the_first_line_may_come_at_once(clock):
-  stream = io.StringIO()
-  line = progress.Line(stream, clock=clock, at_once=True)
-  line.show(['a: 1'])
-  line.show(['a: 2'])
-  line.wipe()
-  assert stream.getvalue() == 'a: 1\n'
-
-
 def test_a_terminal_redraws_one_line(clock, monkeypatch):
   monkeypatch.setenv('TERM', 'xterm')
   monkeypatch.setenv('COLUMNS', '60')

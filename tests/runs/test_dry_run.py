@@ -122,7 +122,9 @@ def test_the_verdict(succeed, tmp_path, monkeypatch, available, refused, words):
       refused=refused,
   )
   monkeypatch.setattr(dry_run, 'compile_step', lambda setup: found)
-  monkeypatch.setattr(dry_run, 'available_bytes', lambda: available)
+  monkeypatch.setattr(
+      dry_run.memory, 'available_bytes', lambda parts: available
+  )
   out, _ = succeed(main, *arguments(tmp_path))
   assert words in out
   assert '2e+15 FLOPs, 1e+15 on each device' in out
