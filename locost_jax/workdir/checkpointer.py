@@ -71,6 +71,8 @@ class Checkpointer:
     self._directory = Path(directory).absolute()
     self._config, self._lower_is_better = config, lower_is_better
     self._saving = None  # the last save's step
+    # Before Orbax removes what an interrupted save has left.
+    self._unfinished = _list_unfinished(self._directory)
     _silence_logs()
     self._manager = _Manager(
         self._directory,
@@ -143,6 +145,13 @@ class Checkpointer:
     step = checkpoint.latest_step(self._directory)
     step = collective.gather_rows([step])[0]
     self._manager.reload()
+    then = 'starting anew' if step is None else f'continuing from {step}'
+    for unfinished in self._unfinished:
+      collective.log(
+          f'checkpoint {unfinished} was not finished (the run was stopped while '
+          f'it was saved): {then}'
+      )
+    self._unfinished = []
     if step is None and any(self._directory.glob('*.damaged*')):
       raise InputError(
           f'{self._directory}: all checkpoints are damaged; remove this '
@@ -292,6 +301,16 @@ def _remove(path):
   with contextlib.suppress(FileNotFoundError):
     path = path.rename(f'{path}{_REMOVED}')
   shutil.rmtree(path, ignore_errors=True)
+
+
+def _list_unfinished(directory):
+  """Returns the steps whose save was interrupted, in order."""
+  names = [
+      path.name.partition(_UNFINISHED)[0]
+      for path in directory.glob(f'*{_UNFINISHED}*')
+      if not path.name.endswith(_REMOVED)
+  ]
+  return sorted({int(name) for name in names if checkpoint.is_step(name)})
 
 
 def _silence_logs():

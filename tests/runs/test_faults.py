@@ -161,6 +161,7 @@ def test_a_run_stopped_by_signals_equals_an_uninterrupted_one(
   run.send(signal.SIGINT)
   run.end(130)
   assert 'SIGINT: stopped after step 10, which is saved' in run.stderr
+  assert 'not finished' not in run.stderr  # every checkpoint was
   assert run.steps() == ['10', '9']
   # Killed before that evaluation ends.
   run = Run(tmp_path, environment, eval_seconds=100)
@@ -256,9 +257,13 @@ def test_a_kill_while_saving_is_no_damage(tmp_path, environment):
   run.send(signal.SIGKILL)
   run.end(-signal.SIGKILL)
   latest = checkpoint.latest_step(tmp_path / 'checkpoints')
+  (unfinished,) = _unfinished(run)
   run = Run(tmp_path, environment, size=500_000)
   run.end()
-  assert f'continues from step {latest}\n' in run.stderr
+  assert (
+      f'checkpoint {unfinished.split(".")[0]} was not finished (the run was stopped while it '
+      f'was saved): continuing from {latest}\n'
+  ) in run.stderr
   assert 'damaged' not in run.stderr
 
 

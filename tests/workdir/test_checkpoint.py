@@ -266,10 +266,14 @@ def test_a_kill_while_removing_is_no_damage(tmp_path, monkeypatch, capfd):
   assert states.steps(directory) == ['2', '3']
 
 
-def test_an_interrupted_first_save_starts_anew(tmp_path):
+def test_an_interrupted_first_save_starts_anew(tmp_path, capfd):
   (tmp_path / 'checkpoints' / '4.orbax-checkpoint-tmp').mkdir(parents=True)
   with states.open_run(tmp_path) as checkpointer:
     assert checkpointer.set_damaged_aside() is None
+  assert capfd.readouterr().err == (
+      'checkpoint 4 was not finished (the run was stopped while it was saved): '
+      'starting anew\n'
+  )
 
 
 def test_a_damaged_best_is_not_the_best(tmp_path, capfd):
