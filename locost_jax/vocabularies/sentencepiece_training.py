@@ -18,9 +18,11 @@ _BYTES_PER_ID = 500
 _LONGEST_LINE = 1000  # characters; longer lines are cut between words
 # Marks of layout, which are no part of a word.
 _UNSEEN = '\xad\u034f\u200b\u200e\u200f\u2060\ufeff'
-# Characters that get a piece even if they are rare: those of plain English, the
-# quotation marks and dashes of printed books, raised digits and fractions.
-_REQUIRED = ''.join(map(chr, range(33, 127))) + '‘’“”–—…⁰¹²³⁴⁵⁶⁷⁸⁹⁻¼½¾'
+# Characters that get a piece even if they are rare: those of plain English, and
+# the quotation marks and dashes of printed books; of a corpus that has them,
+# raised digits and fractions.
+_REQUIRED = ''.join(map(chr, range(33, 127))) + '‘’“”–—'
+_IF_USED = frozenset('…⁰¹²³⁴⁵⁶⁷⁸⁹⁻¼½¾')
 
 
 def train(texts, path, size, seed=0):
@@ -44,7 +46,14 @@ def train(texts, path, size, seed=0):
   import sentencepiece as spm
   from sentencepiece import sentencepiece_model_pb2
 
-  lines = _training_lines(texts, seed, _BYTES_PER_ID * size)
+  used = set()
+
+  def noting_used():
+    for text in texts:
+      used.update(_IF_USED.intersection(text))
+      yield text
+
+  lines = _training_lines(noting_used(), seed, _BYTES_PER_ID * size)
   if not lines:
     raise InputError('cannot train a vocabulary: the corpus has no text')
   model, rules = io.BytesIO(), tempfile.NamedTemporaryFile('w')
@@ -63,7 +72,7 @@ def train(texts, path, size, seed=0):
         bos_id=-1,
         user_defined_symbols=['\n'],
         character_coverage=0.9999,
-        required_chars=_REQUIRED,
+        required_chars=_REQUIRED + ''.join(sorted(used)),
         normalization_rule_tsv=rules.name,
         max_sentence_length=8 * _LONGEST_LINE,
         num_threads=2,

@@ -15,7 +15,7 @@ from locost_jax.vocabularies import vocabulary as vocabulary_lib
 @pytest.fixture(scope='module')
 def texts():
   rows = corpus_lib.built_in_rows('train', gap_sentences=True)
-  return [row['text'] for row in rows[:400]]
+  return [*(row['text'] for row in rows[:400]), '2⁻¹⁰ ⁶⁹ ² ¼ ½ …']
 
 
 @pytest.fixture(scope='module')
