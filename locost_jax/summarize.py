@@ -333,6 +333,7 @@ def _load(values):
   import locost_jax
   from locost_jax.devices import compiling
   from locost_jax.hugging_face import hub
+  from locost_jax.workdir import find
 
   speed.keep_programs(values.program_cache)
   compiling.announce()
@@ -347,7 +348,22 @@ def _load(values):
     raise InputError(
         f'{checkpoint}: has no vocabulary (spiece.model or tokenizer.json)'
     )
+  if find.find_run(checkpoint) is None:
+    name_task_settings(checkpoint)
   return summarizer, checkpoint
+
+
+def name_task_settings(checkpoint):
+  """Reports the settings for summarizing of a Hugging Face directory."""
+  from locost_jax.hugging_face import configs
+
+  prefix, own = configs.task_settings(checkpoint)
+  if own := own | ({'prefix': prefix} if prefix else {}):
+    shown = ', '.join(f'{key}={value!r}' for key, value in own.items())
+    _report(
+        f'{checkpoint}/config.json: task_specific_params.summarization is not '
+        f'followed: {shown}; give them as flags, the prefix in front of the text'
+    )
 
 
 def _warn_of_training(run):

@@ -243,6 +243,18 @@ _IDS = (
     ('pad_id', 'pad_token_id'),
     ('start_id', 'decoder_start_token_id'),
 )
+# What else changes a text in transformers -> the value that changes nothing.
+_NOT_FOLLOWED = dict.fromkeys(
+    'bad_words_ids begin_suppress_tokens constraints diversity_penalty '
+    'dola_layers epsilon_cutoff eta_cutoff exponential_decay_length_penalty '
+    'force_words_ids forced_decoder_ids max_time min_new_tokens min_p '
+    'penalty_alpha sequence_bias stop_strings suppress_tokens top_h'.split(),
+    0,
+) | dict.fromkeys(
+    'encoder_repetition_penalty guidance_scale num_beam_groups '
+    'typical_p'.split(),
+    1,
+)
 _LENGTH, _ID = kinds.integer(1, 10**7), kinds.integer(0, 10**7)
 _KINDS = {
     **{
@@ -268,12 +280,34 @@ def has_tied_head(directory):
   return _read(directory, 'config.json').get('tie_word_embeddings') is True
 
 
-def generation_settings(directory):
+def task_settings(directory):
+  """Returns task_specific_params.summarization of a config.json.
+
+  transformers 4 put it in force in pipeline('summarization').
+
+  Returns:
+    (prefix of the texts, dict of settings that are not its general ones).
+  """
+  tasks = _read(directory, 'config.json').get('task_specific_params')
+  own = tasks.get('summarization') if isinstance(tasks, dict) else None
+  own = dict(own) if isinstance(own, dict) else {}
+  prefix = own.pop('prefix', '')
+  where = os.path.join(directory, 'config.json')
+  files.check_value(where, 'prefix', prefix, kinds.TEXT)
+  _check_generation(directory, 'config.json', own)
+  general = _read(directory, 'generation_config.json')
+  return prefix, {k: v for k, v in own.items() if general.get(k) != v}
+
+
+def generation_settings(directory, report=lambda line: None):
   """Returns the generation settings of a Hugging Face directory.
 
   They come from generation_config.json, else config.json. Their max_length
   counts the start token too; 20, the default of transformers, counts as not
-  set. The prefix and numbers of task_specific_params are ignored.
+  set.
+
+  Args:
+    report: function of a line about settings that are not followed.
 
   Returns:
     A `decode_settings.Settings`, not yet checked.
@@ -289,6 +323,13 @@ def generation_settings(directory):
   _check_generation(directory, 'config.json', config)
   theirs = {key: config[key] for key in keys if key in config}
   theirs |= given or config
+  lacking = [
+      key
+      for key, neutral in _NOT_FOLLOWED.items()
+      if theirs.get(key, neutral) not in (neutral, [], {})
+  ]
+  if lacking:
+    report(f'{directory}: {", ".join(lacking)}: not followed in generating')
   values = {
       ours: theirs[name]
       for ours, name in (

@@ -20,6 +20,7 @@ import numpy as np
 from locost_jax import files
 from locost_jax import models
 from locost_jax.config import decode_settings
+from locost_jax.config.progress import note
 from locost_jax.config.progress import Progress
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
@@ -47,7 +48,7 @@ _FIRST = 3  # smaller token ids are special tokens
 def import_release(source, target):
   """Converts a Hugging Face directory to a WORKDIR."""
   config = configs.model_config(source)
-  settings = configs.generation_settings(source)
+  settings = configs.generation_settings(source, report=note)
   decode_settings.check(settings, config['vocab_size'])
   with files.named(os.path.join(source, 'config.json')):
     model = models.build(config)

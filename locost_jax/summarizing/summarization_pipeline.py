@@ -4,14 +4,17 @@
   summarizer('A long text ...', max_length=130, min_length=30)
   # [{'summary_text': '...'}]
 
-transformers 5 has it no more. Documents that are longer than a model reads are
-cut with truncation=True only, and are an error otherwise. `max_length` and
-`min_length` count the start token, too; those of `Summarizer.summarize` do not.
+transformers 5 has it no more. task_specific_params.summarization of config.json
+is in force: its prefix goes before each text without it. Documents that are
+longer than a model reads are cut with truncation=True only, and are an error
+otherwise. `max_length` and `min_length` count the start token, too; those of
+`Summarizer.summarize` do not.
 """
 
 from locost_jax.config import decode_settings
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
+from locost_jax.hugging_face import configs
 from locost_jax.summarizing import summarizer as summarizer_lib
 
 TASK = 'summarization'
@@ -48,8 +51,11 @@ def pipeline(task=TASK, model=None, *, batch_size=8, **options):
         "pipeline: has no default model; expected model='hf://org/name', a "
         'directory, or a Summarizer'
     )
+  prefix, own = '', {}
   if not isinstance(model, summarizer_lib.Summarizer):
     model = summarizer_lib.load(model, **options)
+    prefix, own = configs.task_settings(model.source)
+    own = {key: own[key] for key in own if key in _known()}
 
   def summarize(documents, *, truncation=False, **options):
     documents = [documents] if isinstance(documents, str) else list(documents)
@@ -61,14 +67,23 @@ def pipeline(task=TASK, model=None, *, batch_size=8, **options):
         )
     if not documents:
       return []
+    documents = [
+        text if text.startswith(prefix) else prefix + text for text in documents
+    ]
     limit = None
     if truncation and not model.pages:
       limit = model.config.max_positions
-    options = {'batch_size': batch_size, **_translate(options, model.settings)}
+    options = _translate(own | options, model.settings)
+    options = {'batch_size': batch_size, **options}
     summaries = model.summarize(documents, max_input_length=limit, **options)
     return [{'summary_text': text} for text in summaries]
 
   return summarize
+
+
+def _known():
+  """Returns the names of all options."""
+  return sorted({*decode_settings.OPTIONS, *_THEIRS, *_OURS})
 
 
 def _translate(options, settings):
@@ -76,7 +91,7 @@ def _translate(options, settings):
   for name, values in _ONLY.items():
     if (value := options.pop(name, values[0])) not in values:
       raise InputError(f'{name}={value}: expected {values[0]}')
-  known = sorted({*decode_settings.OPTIONS, *_THEIRS, *_OURS})
+  known = _known()
   for name in options:
     if name not in known:
       hint = suggest(name, known)

@@ -21,6 +21,7 @@ import numpy.typing
 from locost_jax import files
 from locost_jax import models
 from locost_jax.config import decode_settings
+from locost_jax.config import progress
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
 from locost_jax.generation import generate
@@ -395,7 +396,7 @@ def load(
   run, data = find.find_run(directory), None
   if run is None:
     config, home = configs.model_config(directory), directory
-    decoding = configs.generation_settings(directory)
+    decoding = configs.generation_settings(directory, progress.note)
   else:
     home, step_directory, settings = run
     config, data = dict(settings['model']), settings.get('data')

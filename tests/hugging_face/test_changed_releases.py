@@ -103,6 +103,31 @@ def test_config_json_is_not_checked_if_it_is_not_used(release):
   assert configs.generation_settings(release).num_beams == 3
 
 
+def test_settings_that_are_not_followed_are_named(release, capsys):
+  neutral = dict(num_beams=2, num_beam_groups=1, min_p=None, bad_words_ids=[])
+  neutral |= dict(encoder_repetition_penalty=1.0, diversity_penalty=0.0)
+  path = release / 'generation_config.json'
+  path.write_text(json.dumps(neutral))
+  locost_jax.load(release)
+  assert capsys.readouterr().err == ''
+  path.write_text(json.dumps(neutral | dict(typical_p=0.2, stop_strings=['x'])))
+  locost_jax.load(release)
+  said = f'{release}: stop_strings, typical_p: not followed in generating\n'
+  assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize('prefix', [3, None, ['x']])
+def test_settings_of_tasks(release, prefix):
+  for tasks in [], dict(summarization=3), dict(summarization=dict(num_beams=2)):
+    change_json(release / 'config.json', task_specific_params=tasks)
+    expected = dict(num_beams=2) if str(tasks).endswith('2}}') else {}
+    assert configs.task_settings(release) == ('', expected)
+  tasks = dict(summarization=dict(prefix=prefix))
+  change_json(release / 'config.json', task_specific_params=tasks)
+  with pytest.raises(InputError, match='config.json: prefix=.*a string'):
+    configs.task_settings(release)
+
+
 @pytest.mark.parametrize('name', ['config.json', 'generation_config.json'])
 @pytest.mark.parametrize(
     'data, words',

@@ -1,10 +1,15 @@
 """`locost_jax.pipeline`: the call of transformers 4; the public names."""
 
+import json
+import shutil
+
 import jax
 import pytest
 
 import locost_jax
+from locost_jax import summarize
 from locost_jax.errors import InputError
+from locost_jax.hugging_face import find_builtin
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from tests.summarizing.summarize_command import random_model
@@ -75,6 +80,35 @@ def test_invalid_calls(summarizer, options, line):
 def test_a_directory(run):
   (found,) = locost_jax.pipeline('summarization', str(run))('A text.')
   assert found['summary_text'] == locost_jax.load(run).summarize('A text.')[0]
+
+
+def test_settings_for_summarization(tmp_path, capsys):
+  """In force in the pipeline; the command names them."""
+  builtin = find_builtin.find_directory('builtin:documentation')
+  model = shutil.copytree(builtin, tmp_path / 'model')
+  config = json.loads((model / 'config.json').read_text())
+  own = dict(
+      num_beams=3, max_length=30, prefix='A list of the names of ships. '
+  )
+  config['task_specific_params'] = dict(summarization=own, translation={})
+  (model / 'config.json').write_text(json.dumps(config))
+  pipe = locost_jax.pipeline('summarization', model=str(model))
+  load, given = locost_jax.load(model), dict(num_beams=3, max_length=29)
+  (want,) = load.summarize('A list of the names of ships. ' + TEXT, **given)
+  assert (
+      pipe(TEXT)
+      == pipe('A list of the names of ships. ' + TEXT)
+      == [{'summary_text': want}]
+  )
+  (want,) = load.summarize(
+      'A list of the names of ships. ' + TEXT, num_beams=1, max_length=29
+  )
+  assert pipe(TEXT, num_beams=1) == [{'summary_text': want}]
+  assert load.summarize(TEXT, num_beams=1, max_length=29) != [want]
+  capsys.readouterr()
+  summarize.name_task_settings(model)
+  shown = "num_beams=3, max_length=30, prefix='A list of the names of ships. '; give them as flags"
+  assert f'.summarization is not followed: {shown}' in capsys.readouterr().err
 
 
 def test_public_names_and_repr(summarizer):
