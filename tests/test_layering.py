@@ -92,6 +92,8 @@ def read_imports(root):
   for path in sorted((root / PACKAGE).rglob('*.py')):
     parts = path.relative_to(root / PACKAGE).with_suffix('').parts
     name = '.'.join(part for part in parts if part != '__init__')
+    if name == 'builtin':  # files of models
+      continue
     imports[name] = imports_of(path.read_text())
   return imports
 

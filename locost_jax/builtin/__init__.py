@@ -1,0 +1,1 @@
+"""Files of models that come with the package; no code."""
