@@ -87,7 +87,8 @@ def train(texts, path, size, seed=0):
   finally:
     rules.close()
   made = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
-  made.normalizer_spec.ClearField('normalization_rule_tsv')  # a name by chance
+  # The name of the temporary file would make equal models differ.
+  made.normalizer_spec.ClearField('normalization_rule_tsv')
   files.write(path, made.SerializeToString())
   return sentencepiece_vocabulary.SentencePieceVocabulary(path)
 
