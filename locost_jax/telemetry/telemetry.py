@@ -28,6 +28,8 @@ from locost_jax.telemetry import step_times
 
 # The line shows the time spent waiting for data above this share.
 MIN_DATA_WAIT = 0.05
+# Steps after a compilation in which the time left is called one without it.
+RECENT = 64
 
 
 class Options(NamedTuple):
@@ -78,6 +80,7 @@ class Telemetry:
     self._step_times = step_times.StepTimes(clock, start.step)
     self._steps, self._step = steps, start.step
     self._loss, self._activity = math.nan, ''
+    self._compiled = -math.inf  # the last step that compiled
     if self._quiet:
       return
     peak = step_times.peak_flops(jax.devices()[0].device_kind)
@@ -143,6 +146,7 @@ class Telemetry:
   @contextlib.contextmanager
   def compiling(self, what):
     """Context for a step that compiles; a long compilation is reported."""
+    self._compiled = self._step
     with (
         self.activity(f'compiling for {what}') as is_shown,
         compiling.describe(what, is_shown),
@@ -178,7 +182,9 @@ class Telemetry:
       parts.append(self._activity)
     elif rates['step_seconds'] and step < steps:
       left = (steps - step) * rates['step_seconds']
-      parts.append(f'{duration(left)} left')
+      # How many lengths are still to come is not known.
+      more = ' without compiling' if step - self._compiled <= RECENT else ''
+      parts.append(f'{duration(left)} left{more}')
     return self._line.show(parts, step / max(steps, 1), 1, now)
 
   def total_tokens(self):

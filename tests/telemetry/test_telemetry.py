@@ -158,6 +158,23 @@ def test_plain_lines_come_every_few_seconds(make):
   assert lines[-1] == 'step 100/100  loss 4.000  500 tokens/s'
 
 
+def test_the_time_left_says_that_it_leaves_compilation_out(make):
+  clock, stream = Clock(), io.StringIO()
+  out = make(1000, stream=stream, seconds=0.0, clock=clock)
+  for step in range(1, 101):
+    clock.now += 1
+    if step == 10:
+      with out.compiling('2 x 8 -> 4 tokens'):
+        clock.now += 100
+    out.progress(step, dict(loss=5.0, tokens=500))
+  lines = stream.getvalue().splitlines()
+  lines = [line for line in lines if line.endswith(('left', 'compiling'))]
+  without = [line.endswith('left without compiling') for line in lines]
+  # Step 10 compiled after 9 steps; 64 steps after those it is forgotten.
+  assert without == [False] * 9 + [True] * 64 + [False] * 27
+  assert '  16:30 left without' in lines[9]
+
+
 def test_the_bar_is_one_line_below_the_messages(make, terminal):
   clock, stream = Clock(), Terminal()
   out = make(1000, stream=stream, clock=clock)
