@@ -6,8 +6,9 @@
   metrics    the metrics of this step
 
 A thread writes a step under a temporary name, adds a manifest of checksums, and
-renames the directory when it is complete; only then are older steps removed. A
-run killed at any moment therefore has a checkpoint that restores.
+renames the directory when it is complete. Older steps are removed when the loop
+next waits for it. A run killed at any moment therefore has a checkpoint that
+restores.
 
 Disks also fail in other ways, so a continued run checks every step against its
 manifest and renames a damaged one to STEP.damaged. Nothing is deleted.
@@ -21,7 +22,6 @@ import logging
 from pathlib import Path
 import shutil
 import sys
-import types
 
 import jax
 import orbax.checkpoint as ocp
@@ -41,22 +41,6 @@ _UNFINISHED = '.orbax-checkpoint-tmp'  # in the name of a step being written
 _REMOVED = f'{_UNFINISHED}-removed'
 
 
-class _Manager(ocp.CheckpointManager):
-  """Orbax's manager, which calls `prune` after each save, in its thread.
-
-  Orbax would delete a step file by file, and read metrics, which may be damaged.
-  """
-
-  def __init__(self, directory, options, prune):
-    super().__init__(directory, options=options)
-    self._checkpoint_deleter = types.SimpleNamespace(
-        delete_steps=lambda _: prune(), close=lambda: None
-    )
-
-  def metrics(self, step):
-    return None
-
-
 class Checkpointer:
   """Saves, prunes and restores the checkpoints of one run.
 
@@ -70,19 +54,18 @@ class Checkpointer:
     """Opens or makes WORKDIR/checkpoints; removes partially written steps."""
     self._directory = Path(directory).absolute()
     self._config, self._lower_is_better = config, lower_is_better
-    self._saving = None  # the last save's step
-    # Before Orbax removes what an interrupted save has left.
+    self._saving = None  # the step that may not be on disk yet
+    self._directory.mkdir(parents=True, exist_ok=True)
     self._unfinished = _list_unfinished(self._directory)
+    if collective.is_first_host():
+      for path in self._directory.glob(f'*{_UNFINISHED}*'):
+        shutil.rmtree(path, ignore_errors=True)
     _silence_logs()
-    self._manager = _Manager(
-        self._directory,
-        options=ocp.CheckpointManagerOptions(
-            cleanup_tmp_directories=True,  # of a save that was interrupted
-            async_options=ocp.options.AsyncOptions(
-                post_finalization_callback=self._finish
-            ),
+    self._orbax = ocp.AsyncCheckpointer(
+        ocp.CompositeCheckpointHandler(),
+        async_options=ocp.options.AsyncOptions(
+            post_finalization_callback=self._finish
         ),
-        prune=self._prune,
     )
 
   def save(self, step, state, loop):
@@ -99,8 +82,8 @@ class Checkpointer:
     self.wait()
     self._saving = step
     with self._explaining_disk_errors():
-      self._manager.save(
-          step,
+      self._orbax.save(
+          self._directory / str(step),
           args=ocp.args.Composite(
               params=ocp.args.StandardSave(state.params),
               training=ocp.args.StandardSave(_training(state)),
@@ -109,19 +92,22 @@ class Checkpointer:
       )
 
   def wait(self):
-    """Waits for the last save."""
+    """Waits for the last save; then removes the steps that are not kept."""
     with self._explaining_disk_errors():
-      self._manager.wait_until_finished()
+      self._orbax.wait_until_finished()
+    if self._saving is not None:
+      self._saving = None
+      self._prune()
 
   def check(self):
     """Raises the error of a save that has failed, without waiting."""
     with self._explaining_disk_errors():
-      self._manager.check_for_errors()
+      self._orbax.check_for_errors()
 
   def close(self):
     """Waits for the last save and ends its threads."""
-    with self._explaining_disk_errors():
-      self._manager.close()
+    self.wait()
+    self._orbax.close()
 
   def latest_step(self):
     """Returns the most recent step, or None."""
@@ -144,7 +130,6 @@ class Checkpointer:
     # The first host's answer: the others also wait for the renaming.
     step = checkpoint.latest_step(self._directory)
     step = collective.gather_rows([step])[0]
-    self._manager.reload()
     then = 'starting anew' if step is None else f'continuing from {step}'
     for unfinished in self._unfinished:
       collective.log(
@@ -172,7 +157,6 @@ class Checkpointer:
       self._prune()
     # Before the other hosts read the directory.
     collective.wait_for_hosts(f'{self._directory} {step} measured')
-    self._manager.reload()
 
   def loop(self, step):
     """Returns the `loop` dict saved with a step."""
@@ -205,8 +189,8 @@ class Checkpointer:
     checkpoint.compare(
         checkpoint.metadata(directory / 'training'), training, directory
     )
-    restored = self._manager.restore(
-        step,
+    restored = self._orbax.restore(
+        directory,
         args=ocp.args.Composite(
             params=ocp.args.StandardRestore(abstract_state.params),
             training=ocp.args.StandardRestore(training),
