@@ -45,7 +45,7 @@ from bench import rounds
 from locost_jax.config import commands
 from locost_jax.config import tables
 from locost_jax.config import versions
-from locost_jax.config.progress import Line
+from locost_jax.config.progress import Progress
 from locost_jax.devices import memory
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
@@ -106,10 +106,10 @@ def main(values, arguments):
   programs.check(question, config, lengths)
   path = open_output(values.output, question)
   spec = make_spec(question, values, config)
-  line = Line(seconds=10.0, at_once=True)
-  report = lambda text: line.show([f'bench {question}: {text}'])
+  progress = Progress(seconds=10.0, at_once=True)
+  report = lambda text: progress.write([f'bench {question}: {text}'])
   result = run(spec, lengths, values.against, path, report)
-  line.wipe()
+  progress.wipe()
   print(json.dumps(result) if values.format == 'json' else describe(result))
   print(path, file=sys.stderr)
 

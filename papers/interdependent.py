@@ -33,7 +33,7 @@ from rouge_score import tokenizers
 
 from locost_jax import files
 from locost_jax.config import commands
-from locost_jax.config.progress import Line
+from locost_jax.config.progress import Progress
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import pages
 from locost_jax.data import tasks
@@ -144,12 +144,12 @@ def analyse(task, config, split, max_documents=0):
         f'{" or ".join(found.splits)}'
     )
   pairs, distances, documents, sentences = [], [], 0, 0
-  line = Line(seconds=10.0)
+  progress = Progress(seconds=10.0)
   for shard in found.splits[split]:
     for row in found.read(split, shard):
       if documents == max_documents > 0:
         break
-      line.show([f'{task} {split}: {documents} documents'])
+      progress.write([f'{task} {split}: {documents} documents'])
       source = row['inputs']
       if config.data.pages:
         source = '\n\n'.join(pages.texts(json.loads(source)))
@@ -159,7 +159,7 @@ def analyse(task, config, split, max_documents=0):
       pairs += [dict(id=row['id'], **pair._asdict()) for pair in own]
       distances += [(pair.second - pair.first) / len(source) for pair in own]
       documents, sentences = documents + 1, sentences + len(summary)
-  line.wipe()
+  progress.wipe()
   return dict(
       task=task,
       split=split,

@@ -21,7 +21,7 @@ from absl import flags
 
 from locost_jax import files
 from locost_jax.config import commands
-from locost_jax.config.progress import Line
+from locost_jax.config.progress import Progress
 from locost_jax.data import corpora
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
@@ -113,7 +113,7 @@ def prepare(task, directory, output):
 
 def _write(task, directory, partial):
   """Writes the files of all splits and returns the counts of `prepare`."""
-  counts, files, line = {}, {}, Line(seconds=10.0)
+  counts, files, progress = {}, {}, Progress(seconds=10.0)
   with contextlib.ExitStack() as stack:
     for split, row in readers.READERS[task](directory):
       if split not in files:
@@ -131,8 +131,8 @@ def _write(task, directory, partial):
       for field in _PARTS:
         counts[split][field] += bool(row.get(field))
       files[split].write(json.dumps(row, ensure_ascii=False) + '\n')
-      line.show([f'{task} {split}: {counts[split]["rows"]} rows'])
-  line.wipe()
+      progress.write([f'{task} {split}: {counts[split]["rows"]} rows'])
+  progress.wipe()
   return counts
 
 

@@ -12,8 +12,8 @@ import sys
 import time
 
 
-class Line:
-  """One line on a stream that is redrawn as the work proceeds."""
+class Progress:
+  """Shows how far a work is, and the time that a stage of it still takes."""
 
   def __init__(
       self, stream=None, seconds=30.0, clock=time.monotonic, at_once=False
@@ -32,9 +32,34 @@ class Line:
     encoding = (getattr(self._stream, 'encoding', None) or 'utf-8').lower()
     self._marks = '━╌' if encoding.startswith('utf') else '#.'
     self._shown = -math.inf if self.live or at_once else clock()
+    self._stage, self._head, self._done = '', '', 0
+    self._noted = set()
+    # (time, done) of the last calls only, because the first layer also compiles.
+    self._window = collections.deque(maxlen=8)
 
-  def show(self, parts, fraction=None, at=0, now=False):
-    """Writes the line, unless the last one was written a moment ago.
+  def head(self, text):
+    """Sets the text before the stage."""
+    self._head = text
+
+  def show(self, stage, done, total):
+    """Shows 'a.txt  encoding  ━━╌╌╌╌╌  4/12  1:02 left'.
+
+    A new stage restarts the timing.
+    """
+    if stage != self._stage or done < self._done:
+      self._window.clear()
+    self._stage, self._done = stage, done
+    self._window.append((self._clock(), done))
+    front = [self._head, stage] if self._head else [stage]
+    (start, done_before), (now, _) = self._window[0], self._window[-1]
+    parts = front + [f'{done}/{total}']
+    if done_before < done < total:
+      left = (total - done) * (now - start) / (done - done_before)
+      parts.append(f'{duration(left)} left')
+    self.write(parts, done / max(total, 1), len(front))
+
+  def write(self, parts, fraction=None, at=0, now=False):
+    """Writes a line, unless the last one was written a moment ago.
 
     Args:
       parts: texts, shown side by side.
@@ -70,6 +95,12 @@ class Line:
     self.wipe()
     print(text, file=self._stream, flush=True)
 
+  def note_once(self, key, text):
+    """Prints a line that stays, unless one with the same key was printed."""
+    if key not in self._noted:
+      self._noted.add(key)
+      self.note(text)
+
   def wipe(self):
     """Clears the line, so that something else can be printed."""
     if self.drawn:
@@ -86,49 +117,9 @@ class Line:
 
 def note(text):
   """Prints a line on stderr, in place of any progress line drawn there."""
-  line = Line()
-  line.drawn = line.live
-  line.note(text)
-
-
-class Progress:
-  """Shows the progress of a stage of the work and the time it still takes."""
-
-  def __init__(self, stream=None, seconds=30.0, clock=time.monotonic):
-    """Draws nothing yet; arguments as in `Line`."""
-    self._line, self._clock = Line(stream, seconds, clock), clock
-    self.note, self.wipe = self._line.note, self._line.wipe
-    self._stage, self._head, self._done = '', '', 0
-    self._noted = set()
-    # (time, done) of the last calls only, because the first layer also compiles.
-    self._window = collections.deque(maxlen=8)
-
-  def note_once(self, key, text):
-    """Prints a line that stays, unless one with the same key was printed."""
-    if key not in self._noted:
-      self._noted.add(key)
-      self.note(text)
-
-  def head(self, text):
-    """Sets the text before the stage."""
-    self._head = text
-
-  def show(self, stage, done, total):
-    """Shows 'a.txt  encoding  ━━╌╌╌╌╌  4/12  1:02 left'.
-
-    A new stage restarts the timing.
-    """
-    if stage != self._stage or done < self._done:
-      self._window.clear()
-    self._stage, self._done = stage, done
-    self._window.append((self._clock(), done))
-    front = [self._head, stage] if self._head else [stage]
-    (start, done_before), (now, _) = self._window[0], self._window[-1]
-    parts = front + [f'{done}/{total}']
-    if done_before < done < total:
-      left = (total - done) * (now - start) / (done - done_before)
-      parts.append(f'{duration(left)} left')
-    self._line.show(parts, done / max(total, 1), len(front))
+  progress = Progress()
+  progress.drawn = progress.live
+  progress.note(text)
 
 
 def duration(seconds):

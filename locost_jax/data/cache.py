@@ -37,7 +37,7 @@ from absl import flags
 from locost_jax import files
 from locost_jax.config import commands
 from locost_jax.config.progress import duration
-from locost_jax.config.progress import Line
+from locost_jax.config.progress import Progress
 from locost_jax.data import blocks
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import mixture
@@ -267,7 +267,7 @@ def _build(config, vocabulary, found, split, key, path, processes=1):
   """Tokenises a whole split into `path`, with progress on stderr."""
   tasks.check_size(config, found, split)
   what, start = f'tokenising {found.name} {split}:', time.monotonic()
-  line, expected = Line(seconds=10.0), found.sizes.get(split)
+  progress, expected = Progress(seconds=10.0), found.sizes.get(split)
   known = []  # the number of records at the start of this build
 
   def show(count):
@@ -276,7 +276,7 @@ def _build(config, vocabulary, found, split, key, path, processes=1):
     if expected and known[0] < count < expected:
       left = seconds * (expected - count) / (count - known[0])
       parts = [f'{what} {count}/{expected} records', f'{duration(left)} left']
-    line.show(parts, count / expected if expected else None, 1)
+    progress.write(parts, count / expected if expected else None, 1)
 
   job = blocks.Job(
       config.to_dict(),
@@ -286,13 +286,13 @@ def _build(config, vocabulary, found, split, key, path, processes=1):
       processes=processes,
   )
   stats = blocks.build(job, key, path, show)
-  line.note(
+  progress.note(
       f'{what} {stats["records"]} records, {stats["skipped"]} skipped, '
       f'{stats["input_tokens"]} + {stats["target_tokens"]} tokens in '
       f'{time.monotonic() - start:.0f} s'
   )
   for said in _page_notes(stats, config.data):
-    line.note(f'{found.name} {split}: {said}')
+    progress.note(f'{found.name} {split}: {said}')
 
 
 def _page_notes(stats, data):

@@ -24,7 +24,7 @@ import numpy as np
 from locost_jax import files
 from locost_jax.config import commands
 from locost_jax.config import tables
-from locost_jax.config.progress import Line
+from locost_jax.config.progress import Progress
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import pages
 from locost_jax.data import preprocessors
@@ -91,21 +91,21 @@ def inspect(task, config, vocabulary, max_documents=0):
     kept = data.num_pages * data.page_length, data.max_target_length
   result = dict(task=task, kept=kept, splits={}, shared={}, examples=[])
   result['gsg'] = found.gsg
-  seen, line = {}, Line(seconds=10.0)
+  seen, progress = {}, Progress(seconds=10.0)
   for split in found.splits:
     result['splits'][split], hashes, examples = _measure(
-        task, found, split, vocabulary, data, max_documents, line
+        task, found, split, vocabulary, data, max_documents, progress
     )
     if split == 'train':
       result['examples'] = examples
     for other, others in seen.items():
       result['shared'][f'{other}, {split}'] = len(others & hashes)
     seen[split] = hashes
-  line.wipe()
+  progress.wipe()
   return result
 
 
-def _measure(task, found, split, vocabulary, data, max_documents, line):
+def _measure(task, found, split, vocabulary, data, max_documents, progress):
   """Returns the numbers of a split, hashes of its inputs, and examples."""
   hashes, examples, unusable = set(), [], 0
   lengths = []  # tokens of input, target; tokens cut of each
@@ -115,7 +115,7 @@ def _measure(task, found, split, vocabulary, data, max_documents, line):
   for number, row in enumerate(rows):
     if number == max_documents > 0:
       break
-    line.show([f'{task} {split}: {number} documents'])
+    progress.write([f'{task} {split}: {number} documents'])
     made = make(row)
     if made is None:
       unusable += 1

@@ -16,7 +16,7 @@ import json
 import os
 import time
 
-from locost_jax.config.progress import Line
+from locost_jax.config.progress import Progress
 from locost_jax.data import blocks
 from locost_jax.data import order
 from locost_jax.data import records
@@ -99,11 +99,11 @@ class StreamedCache:
   def wait(self, shards=None):
     """Waits until shards exist (None: all), with progress on stderr."""
     shards = range(self._shards) if shards is None else shards
-    line, looked, begun = Line(seconds=10.0, at_once=True), -1.0, 0
+    progress, looked, begun = Progress(seconds=10.0, at_once=True), -1.0, 0
     while True:
       there = sum(map(self._is_there, shards))
       if there == len(shards):
-        line.wipe()
+        progress.wipe()
         return
       # Look again: a worker may have finished one in the meantime.
       if not self._workers.running() and not all(map(self._is_there, shards)):
@@ -115,7 +115,7 @@ class StreamedCache:
         before, (looked, begun) = begun, (time.monotonic(), self._begun())
         if begun != before:
           watchdog.heartbeat()
-      line.show(
+      progress.write(
           [
               f'waiting for {len(shards)} shards: {there} tokenised, '
               f'{begun / 1e6:.0f} MB of the next'

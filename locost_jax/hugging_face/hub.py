@@ -180,8 +180,8 @@ def _fetch(repository, commit, title, missing):
         'MB left: free some space, or set HF_HOME to a directory on another '
         'disk'
     )
-  line = progress.Line()
-  line.note(f'{title}: downloads {len(missing)} files, {total:,.1f} MB')
+  shown = progress.Progress()
+  shown.note(f'{title}: downloads {len(missing)} files, {total:,.1f} MB')
   for blob, (name, size) in missing.items():
 
     def arrive(count, size=size, done=done):
@@ -192,14 +192,14 @@ def _fetch(repository, commit, title, missing):
         )
       now = done + count / 1e6
       parts = ['downloading', f'{now:,.1f} of {total:,.1f} MB']
-      line.show(parts, now / max(total, 1e-6), 1)
+      shown.write(parts, now / max(total, 1e-6), 1)
 
     try:
       _fetch_file(hf_hub_url(repository, name, revision=commit), blob, arrive)
     except InputError as error:
       raise InputError(f'{title}: {name}: {error}') from None
     finally:
-      line.wipe()
+      shown.wipe()
     done += size / 1e6
 
 

@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from locost_jax.config.progress import duration
-from locost_jax.config.progress import Line
+from locost_jax.config.progress import Progress
 from locost_jax.devices import compiling
 from locost_jax.devices import memory
 from locost_jax.telemetry import metrics_log
@@ -71,12 +71,12 @@ class Telemetry:
       steps,
       start=Start(),
       options=Options(),
-      line=None,
+      progress=None,
       clock=time.monotonic,
   ):
     """Opens WORKDIR/metrics.jsonl and WORKDIR/tensorboard for appending."""
     self._quiet = jax.process_index() != 0
-    self._line = line or Line(at_once=True)
+    self._progress = progress or Progress(at_once=True)
     self._step_times = step_times.StepTimes(clock, start.step)
     self._steps, self._step = steps, start.step
     self._loss, self._activity = math.nan, ''
@@ -132,7 +132,7 @@ class Telemetry:
     whether the text was shown.
     """
     outer, self._activity = self._activity, text
-    is_shown = self._show(now=self._line.live)
+    is_shown = self._show(now=self._progress.live)
     # The outer activity already excludes its time.
     excluded = contextlib.nullcontext()
     if not outer:
@@ -161,8 +161,8 @@ class Telemetry:
     """Prints a permanent line above the progress line."""
     if self._quiet:
       return
-    self._line.note(text)
-    if self._line.live:
+    self._progress.note(text)
+    if self._progress.live:
       self._show(now=True)
 
   def _show(self, now=False):
@@ -185,7 +185,7 @@ class Telemetry:
       # How many lengths are still to come is not known.
       more = ' without compiling' if step - self._compiled <= RECENT else ''
       parts.append(f'{duration(left)} left{more}')
-    return self._line.show(parts, step / max(steps, 1), 1, now)
+    return self._progress.write(parts, step / max(steps, 1), 1, now)
 
   def total_tokens(self):
     """Returns {'train/total_tokens': of the lines so far}; {} if unknown."""
@@ -208,9 +208,9 @@ class Telemetry:
     """Ends the progress line and closes the files."""
     if self._quiet:
       return
-    if self._line.drawn:
+    if self._progress.drawn:
       self._show(now=True)
-    self._line.end()
+    self._progress.end()
     self._metrics.close()
 
 

@@ -38,7 +38,7 @@ def _run(workdir, start, steps, clock, **options):
       9,
       telemetry_lib.Start(start, devices=2),
       telemetry_lib.Options(**options),
-      progress.Line(io.StringIO(), clock=clock),
+      progress.Progress(io.StringIO(), clock=clock),
       clock,
   )
   try:
@@ -95,7 +95,7 @@ def _trace(workdir, calls, steps, stream):
       )
   )
   state = collections.namedtuple('State', 'step')(jnp.int32(10))
-  out = telemetry_lib.Telemetry(workdir, 99, line=progress.Line(stream))
+  out = telemetry_lib.Telemetry(workdir, 99, progress=progress.Progress(stream))
   results = []
   with step_times.trace_steps(
       function, workdir / 'profile', steps, out
@@ -199,7 +199,7 @@ def _track(workdir, project, start, steps):
       9,
       telemetry_lib.Start(start),
       telemetry_lib.Options(wandb=project),
-      progress.Line(stream),
+      progress.Progress(stream),
   )
   for step in range(start + 1, start + steps + 1):
     out.log(step, {'train/loss': 1 / step, 'train/grad_norm': float('nan')})

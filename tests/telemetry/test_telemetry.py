@@ -55,7 +55,7 @@ def make(tmp_path):
         tmp_path,
         steps,
         telemetry_lib.Start(**start),
-        line=progress.Line(stream, seconds, clock, at_once=True),
+        progress=progress.Progress(stream, seconds, clock, at_once=True),
         clock=clock,
     )
 
