@@ -1,6 +1,6 @@
 """Makes padded batches from cached records, in a reproducible order.
 
-`train_batches` is infinite. Batch s depends only on config.data.seed,
+Both iterators are prefetched. `train_batches` is infinite. Batch s depends only on config.data.seed,
 config.train.batch_size, the records and s (see `data/order.py`), so a run
 resumed at step s starts with batch s. The number of hosts and prefetching do
 not change a batch; each host gets a contiguous part of every global batch.
@@ -23,8 +23,6 @@ import numpy as np
 from locost_jax.data import buckets
 from locost_jax.data import order
 from locost_jax.data.pages import CHUNKS
-from locost_jax.data.pages import LOCALITIES
-from locost_jax.errors import InputError
 
 PREFETCH = 4  # batches
 
@@ -37,47 +35,70 @@ class Batch(NamedTuple):
   shape: tuple  # (*shape of a row's inputs, length of its targets)
 
 
-def check(config, parts):
-  """Raises an InputError if config.train.batch_tokens is impossible.
+def _prefetched(generate):
+  """Decorates a generator: a thread prefetches its items.
 
-  Args:
-    parts: parts that a batch is split into (devices x train.accumulate).
+  Closing the iterator, or losing the last reference to it, ends the thread.
   """
-  data, tokens = config.data, config.train.batch_tokens
-  longest = data.max_input_length
-  if data.pages in LOCALITIES:
-    longest = data.page_length * data.num_pages
-  if tokens and (
-      tokens < longest or order.rows_in_budget(tokens, longest) % parts
-  ):
-    raise InputError(
-        f'config.train.batch_tokens={tokens} must be 0 or hold a document of '
-        f'{longest} tokens for each of its {parts} parts (devices x '
-        'train.accumulate), a power of two'
-    )
+
+  @functools.wraps(generate)
+  def call(*args, **options):
+    return _prefetch(generate(*args, **options))
+
+  return call
 
 
+def _prefetch(iterator):
+  ready = queue.Queue(PREFETCH)
+  stopped = threading.Event()
+
+  def put(item):
+    while not stopped.is_set():
+      try:
+        ready.put(item, timeout=0.1)
+        return
+      except queue.Full:
+        pass
+
+  def work():
+    try:
+      for item in iterator:
+        put((item, None))
+        if stopped.is_set():
+          return
+      put((None, StopIteration()))
+    except BaseException as error:  # raised again in the reader
+      put((None, error))
+
+  thread = threading.Thread(target=work, name='prefetch', daemon=True)
+  thread.start()
+  try:
+    while True:
+      item, error = ready.get()
+      if isinstance(error, StopIteration):
+        return
+      if error is not None:
+        raise error
+      yield item
+  finally:
+    stopped.set()
+    thread.join(5)  # a blocked read must not block here
+
+
+@_prefetched
 def train_batches(cache, vocabulary, config, start_step=0, host=0, hosts=1):
-  """Returns an infinite iterator of training batches from a step on.
+  """Yields training batches from a step on, for ever.
 
-  They have batch_size / hosts rows (see data/buckets.py). A thread prefetches
-  them; closing the iterator ends it.
+  They have batch_size / hosts rows (see data/buckets.py).
 
   Args:
     cache: a Cache or a StreamedCache (data/cache.py).
     start_step: steps already taken; the first batch is number start_step.
-    hosts: how many hosts share each global batch.
+    hosts: how many hosts share each global batch; they divide its rows.
 
   Raises:
-    InputError: hosts do not divide the batch size, or `check` fails; from the
-      iterator: the training corpus has no records.
+    InputError: the training corpus has no records.
   """
-  _check_hosts(config.train.batch_size, 'train.batch_size', hosts)
-  check(config, hosts)
-  return _prefetch(_train(cache, vocabulary, config, start_step, host, hosts))
-
-
-def _train(cache, vocabulary, config, start_step, host, hosts):
   batch_size, seed = config.train.batch_size, config.data.seed
   plan = functools.partial(_plan, config, buckets.column_buckets(config))
   size = order.GROUP * batch_size
@@ -138,20 +159,14 @@ def _groups(cache, seed, start, size):
         records, shapes = [], []
 
 
+@_prefetched
 def eval_batches(cache, vocabulary, config, host=0, hosts=1):
-  """Iterates once over the first `config.eval.examples` records (0: all).
+  """Yields (batch, info) of the first `config.eval.examples` records (0: all).
 
-  Returns:
-    An iterator of (batch, info): a batch (see data/buckets.py) of
-    eval.batch_size / hosts rows, and a dict with the lists id and reference of
-    the real rows, which come first. A reference is a list if the document has
-    several references.
+  A batch (see data/buckets.py) has eval.batch_size / hosts rows; info is a dict
+  with the lists id and reference of the real rows, which come first. A
+  reference is a list if the document has several references.
   """
-  _check_hosts(config.eval.batch_size, 'eval.batch_size', hosts)
-  return _prefetch(_evaluate(cache, vocabulary, config, host, hosts))
-
-
-def _evaluate(cache, vocabulary, config, host, hosts):
   batch_size = config.eval.batch_size
   padded = buckets.pad_shapes(
       cache.shapes[: config.eval.examples or None],
@@ -172,14 +187,6 @@ def _evaluate(cache, vocabulary, config, host, hosts):
     ), info
 
 
-def _check_hosts(batch_size, name, hosts):
-  if batch_size < 1 or batch_size % hosts:
-    raise InputError(
-        f'{name}={batch_size} must be positive and divisible by the number of '
-        f'hosts, {hosts}'
-    )
-
-
 def _host_part(batch, host, hosts):
   """Returns (rows, size with padding rows) of this host's part of a batch."""
   size = batch.size // hosts
@@ -195,41 +202,3 @@ def _read(places):
     for i, row in zip(where, cache.read([places[i][1] for i in where])):
       rows[i] = row
   return rows
-
-
-def _prefetch(iterator):
-  """Yields the same items, prefetched in a thread that ends with this one."""
-  ready = queue.Queue(PREFETCH)
-  stopped = threading.Event()
-
-  def put(item):
-    while not stopped.is_set():
-      try:
-        ready.put(item, timeout=0.1)
-        return
-      except queue.Full:
-        pass
-
-  def work():
-    try:
-      for item in iterator:
-        put((item, None))
-        if stopped.is_set():
-          return
-      put((None, StopIteration()))
-    except BaseException as error:  # raised again in the reader
-      put((None, error))
-
-  thread = threading.Thread(target=work, name='prefetch', daemon=True)
-  thread.start()
-  try:
-    while True:
-      item, error = ready.get()
-      if isinstance(error, StopIteration):
-        return
-      if error is not None:
-        raise error
-      yield item
-  finally:
-    stopped.set()
-    thread.join(5)  # a blocked read must not block here
