@@ -123,8 +123,10 @@ class Checkpointer:
       The most recent intact step, or None if nothing was saved.
     """
     if collective.is_first_host():
-      for line in _set_damaged_aside(self._directory):
-        collective.log(line)
+      found = [x for x in checkpoint.numbered(self._directory) if x.is_dir()]
+      for path in sorted(found, key=lambda path: int(path.name)):
+        if damage := _find_damage(path):
+          collective.log(manifest.set_aside(path, damage))
       for step in checkpoint.list_steps(self._directory):
         self._score_again(self._directory / str(step))
     # The first host's answer: the others also wait for the renaming.
@@ -266,18 +268,12 @@ def _training(state):
   return parameters.flatten(state._replace(params=()))
 
 
-def _set_damaged_aside(directory):
-  """Renames damaged steps; returns a line about each."""
-  lines = []
-  numbered = [path for path in checkpoint.numbered(directory) if path.is_dir()]
-  for path in sorted(numbered, key=lambda path: int(path.name)):
-    found = manifest.find_damage(path) or checkpoint.find_metrics(path)[1]
-    # Without `params`, it is no checkpoint, although Orbax would take it as one.
-    if not found and not (path / 'params').is_dir():
-      found = 'params is missing'
-    if found:
-      lines.append(manifest.set_aside(path, found))
-  return lines
+def _find_damage(path):
+  """Returns a short description of a step's damage, or ''."""
+  damage = manifest.find_damage(path) or checkpoint.find_metrics(path)[1]
+  # Without `params`, it is no checkpoint, although Orbax would take it as one.
+  is_whole = damage or (path / 'params').is_dir()
+  return damage if is_whole else 'params is missing'
 
 
 def _remove(path):
