@@ -106,16 +106,11 @@ def cross_entropy(
   """Returns the weighted sum of token losses and the sum of the weights.
 
   Args:
-    logits: [B, T, V], any float type; computed in float32 at least.
-    targets: int [B, T], token ids.
-    weights: [B, T], 1 where a target counts, 0 on padding.
+    logits: [B, T, V], any float type; targets and weights as in `of_states`.
     label_smoothing: mass in [0, 1) spread evenly over the V tokens.
     z_loss: factor of log(Z)^2.
     copied: None, or a `models.copy_head.Copied`: p_t is then the mixture's
       probability; smoothing and z-loss use the vocabulary's part alone.
-
-  Returns:
-    (loss in nats summed over tokens, number of tokens), scalars.
   """
   logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
   log_z = jax.nn.logsumexp(logits, axis=-1)
