@@ -39,7 +39,6 @@ class Setup:
 
   def __init__(self, phase, devices=None):
     """Makes the mesh of a phases.Phase; devices None: those of this process."""
-    self.phase = phase
     self.name, self.directory, self.config = phase
     self.mesh = sharding.make_mesh(self.config.mesh, devices)
     self.vocabulary, self.caches, self.shares = None, {}, {}

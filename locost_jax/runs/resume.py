@@ -77,7 +77,7 @@ def check_unchanged(setups, workdir):
       )
     check_steps(setup, stored)
     for before in setups[:i]:
-      if not phases_lib.is_finished(before.phase):
+      if not phases_lib.is_finished(before):
         raise InputError(
             f'{before.directory} has no step {before.config.train.steps}, but '
             f'{setup.directory} was started from it: keep config.train.steps of '

@@ -85,7 +85,7 @@ def train_phase(setup, options):
   plan = f'{steps} steps'
   if warmup > steps:
     plan += f', fewer than optim.warmup_steps={warmup:g}'
-  if phases_lib.is_finished(setup.phase):
+  if phases_lib.is_finished(setup):
     plan += ', done before'
   if documents:
     plan += f'; the best by {metric} of {documents:,} validation documents'

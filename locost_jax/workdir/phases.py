@@ -118,7 +118,7 @@ def to_dict(config):
 
 
 def is_finished(phase):
-  """Whether the phase saved its last step, or stopped by train.patience."""
+  """Whether a Phase saved its last step, or stopped by train.patience."""
   return checkpoint.is_finished(
       phase.directory / 'checkpoints', phase.config.train
   )
