@@ -24,9 +24,9 @@ from locost_jax.ops import mesh as mesh_lib
 from locost_jax.ops import tokenwise
 from locost_jax.runs import assemble
 from locost_jax.runs import dry_run
+from locost_jax.training import objectives
 from locost_jax.training import optim
 from locost_jax.training import step as step_lib
-from locost_jax.training import train
 from locost_jax.workdir import phases as phases_lib
 from tests import batches
 from tests import mesh_program
@@ -299,7 +299,7 @@ def turns(meshes):
   for sizes in meshes:
     mesh = mesh_program.make_mesh(sizes)
     with jax.set_mesh(mesh):
-      programs = train.make_programs(config, model, mesh)
+      programs = objectives.make_programs(config, model, mesh)
       if start is None:
         start = jax.device_get(small.drawn_state(programs.init, 0.2)[0])
       state = jax.device_put(start, programs.shardings)

@@ -27,7 +27,7 @@ from locost_jax.models import flops
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
 from locost_jax.runs import checks
-from locost_jax.training import train
+from locost_jax.training import objectives
 from locost_jax.training import warm_start
 
 INSTALL = "pip install 'locost_jax[tpu-aot]'"

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from locost_jax.devices import sharding
 from locost_jax.errors import check_choice
 from locost_jax.errors import InputError
 from locost_jax.models import lora
@@ -37,6 +38,37 @@ class Objective(NamedTuple):
 
   init: Any  # typed key -> step.TrainState before the first step
   step: Any  # (state, batch) -> (state, metrics); see `step.train_step`
+
+
+class Programs(NamedTuple):
+  """The compiled functions of a run, except evaluation."""
+
+  init: Any  # key -> TrainState; not compiled
+  shapes: Any  # the model's parameters as shapes
+  shardings: Any  # a TrainState of shardings
+  step: Any  # (state, batch) -> (state, metrics); donates the state
+
+
+def make_programs(config, model, mesh):
+  """Returns the Programs of a run; nothing is computed or compiled yet."""
+  key = jax.eval_shape(lambda: jax.random.key(config.train.seed))
+  shapes = jax.eval_shape(
+      functools.partial(step_lib.init_params, model=model), key
+  )
+  objective = make(config, model, shapes)
+  shardings = sharding.state_shardings(
+      mesh, jax.eval_shape(objective.init, key)
+  )
+  return Programs(
+      objective.init,
+      shapes,
+      shardings,
+      jax.jit(
+          objective.step,
+          donate_argnums=0,
+          out_shardings=(shardings, sharding.replicated(mesh)),
+      ),
+  )
 
 
 def make(config, model, shapes):

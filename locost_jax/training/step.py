@@ -64,7 +64,7 @@ def init_state(rng, model, optimizer, groups=(), adapters=None):
 
 
 def train_step(state, batch, *, model, optimizer, schedule, config):
-  """One update of the parameters. Pure; `train.make_programs` compiles it.
+  """One update of the parameters. Pure; `objectives.make_programs` compiles it.
 
   Gradients are computed only for the trained part of `optim.split`; frozen
   parameters have neither gradients nor optimiser state.

@@ -19,10 +19,8 @@ step:
 
 import collections
 import contextlib
-import functools
 import math
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +36,6 @@ from locost_jax.models import parameters
 from locost_jax.telemetry import step_times
 from locost_jax.telemetry import telemetry as telemetry_lib
 from locost_jax.training import objectives
-from locost_jax.training import step as step_lib
 from locost_jax.training import warm_start
 from locost_jax.workdir import checkpointer as checkpointer_lib
 
@@ -70,37 +67,6 @@ def train(run, options=telemetry_lib.Options()):
     Loop(run, options, signals, watch, files).run()
 
 
-class Programs(NamedTuple):
-  """The compiled functions of a run, except evaluation."""
-
-  init: Any  # key -> TrainState; not compiled
-  shapes: Any  # the model's parameters as shapes
-  shardings: Any  # a TrainState of shardings
-  step: Any  # (state, batch) -> (state, metrics); donates the state
-
-
-def make_programs(config, model, mesh):
-  """Returns the Programs of a run; nothing is computed or compiled yet."""
-  key = jax.eval_shape(lambda: jax.random.key(config.train.seed))
-  shapes = jax.eval_shape(
-      functools.partial(step_lib.init_params, model=model), key
-  )
-  objective = objectives.make(config, model, shapes)
-  shardings = sharding.state_shardings(
-      mesh, jax.eval_shape(objective.init, key)
-  )
-  return Programs(
-      objective.init,
-      shapes,
-      shardings,
-      jax.jit(
-          objective.step,
-          donate_argnums=0,
-          out_shardings=(shardings, sharding.replicated(mesh)),
-      ),
-  )
-
-
 class Loop:
   """One process's loop over the steps of a run."""
 
@@ -115,7 +81,7 @@ class Loop:
     self._run, self._settings = run, config.train
     self._signals, self._watch = signals, watch
     # Shapes first, so that errors come before any memory is allocated.
-    programs = make_programs(config, run.model, run.mesh)
+    programs = objectives.make_programs(config, run.model, run.mesh)
     given, report = warm_start.load(config, programs.shapes, workdir)
     self._checkpointer = checkpointer_lib.Checkpointer(
         workdir / 'checkpoints', config.checkpoint, run.lower_is_better

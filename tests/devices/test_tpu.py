@@ -20,7 +20,7 @@ from locost_jax.generation import generate
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.runs import assemble
 from locost_jax.runs import dry_run
-from locost_jax.training import train
+from locost_jax.training import objectives
 from locost_jax.workdir import phases as phases_lib
 from tests import mesh_program
 
@@ -43,7 +43,7 @@ def programs_of(mesh, L):
   config = mesh_program.make_config(vocab_size=512, num_heads=4)
   rows = sharding.batch_parts(mesh)
   model = models.build(config.model, 'bfloat16', 'pieces')
-  programs = train.make_programs(config, model, mesh)
+  programs = objectives.make_programs(config, model, mesh)
   state = sharding.abstract_arrays(
       jax.eval_shape(lambda: programs.init(jax.random.key(0))),
       programs.shardings,

@@ -17,8 +17,8 @@ from locost_jax.errors import InputError
 from locost_jax.models import layers as model_layers
 from locost_jax.models import lora
 from locost_jax.models import parameters
+from locost_jax.training import objectives
 from locost_jax.training import step as step_lib
-from locost_jax.training import train
 from locost_jax.training import warm_start
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import phases as phases_lib
@@ -151,7 +151,7 @@ def bag(rank=2, **optim_keys):
   config.optim.update(optim_keys)
   mesh = sharding.make_mesh(config.mesh)
   with jax.set_mesh(mesh):
-    made = train.make_programs(config, small_training.Bag(), mesh)
+    made = objectives.make_programs(config, small_training.Bag(), mesh)
     return made, made.init(jax.random.key(0))
 
 
@@ -340,7 +340,7 @@ def steps_on(meshes):
     config.train.lora.update(rank=4, paths=KERNELS)
     model, mesh = models.build(config.model), mesh_program.make_mesh(sizes)
     with jax.set_mesh(mesh):
-      made = train.make_programs(config, model, mesh)
+      made = objectives.make_programs(config, model, mesh)
       state = jax.jit(made.init, out_shardings=made.shardings)(
           jax.random.key(0)
       )

@@ -18,7 +18,6 @@ from locost_jax.training import optim
 from locost_jax.training import ppo
 from locost_jax.training import selector_turn
 from locost_jax.training import step as step_lib
-from locost_jax.training import train
 from locost_jax.workdir import checkpoint
 from tests import batches
 from tests import learned_selection as task
@@ -421,11 +420,13 @@ def test_a_stopped_run_continues_bit_for_bit(tmp_path, monkeypatch):
   config = make_config(every=2)
   config.train.update(steps=6, checkpoint_every=1, log_every=1)
   config.checkpoint.metric = 'x'
-  first, make = first_state(make_objective(config)), train.make_programs
+  first, make = first_state(make_objective(config)), objectives.make_programs
   programs = functools.cache(
       lambda mesh: make(config, build(), mesh)._replace(init=lambda _: first)
   )
-  monkeypatch.setattr(train, 'make_programs', lambda *given: programs(given[2]))
+  monkeypatch.setattr(
+      objectives, 'make_programs', lambda *given: programs(given[2])
+  )
   made = lambda start: map(make_batch, itertools.count(start))
   measure = lambda params, step: {'eval/x': 1.0}
 

@@ -20,9 +20,9 @@ from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.errors import Stopped
 from locost_jax.training import losses
+from locost_jax.training import objectives
 from locost_jax.training import optim
 from locost_jax.training import step as step_lib
-from locost_jax.training import train
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import find
 from locost_jax.workdir import phases
@@ -158,7 +158,7 @@ def test_frozen_parameters_need_no_memory_or_flops():
   def measure(groups):
     config.optim.groups = groups
     with jax.set_mesh(mesh):
-      programs = train.make_programs(config, model, mesh)
+      programs = objectives.make_programs(config, model, mesh)
       state = jax.eval_shape(programs.init, jax.random.key(0))
       step = programs.step.trace(state, batch)
     return state, counted_flops.count(step.jaxpr)
