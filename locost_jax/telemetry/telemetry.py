@@ -112,6 +112,28 @@ class Telemetry:
     if not self._quiet:
       self._metrics.log(step, metrics)
 
+  def log_steps(self, step, rows):
+    """Writes the means of the numbers of the steps since the previous line."""
+    means = mean_of_finite(rows)
+    means |= self.machine_metrics(sum(int(row['tokens']) for row in rows))
+    self.log(step, {f'train/{name}': means[name] for name in means})
+
+  def log_evaluation(self, step, metrics):
+    """Writes and prints 'step 9: eval/x: loss 2.1  rouge1 30.5'."""
+    if self._quiet:
+      return
+    tokens = self._total_tokens
+    total = {} if tokens is None else {'train/total_tokens': tokens}
+    self.log(step, metrics | total)
+    parts, before = [], ''
+    for name, value in metrics.items():
+      prefix, _, last = name.rpartition('/')
+      if prefix != before:  # each prefix once
+        parts.append(f'{prefix}:')
+      parts.append(f'{last} {value:.4g}')
+      before = prefix
+    self.note(f'step {step}: ' + ('  '.join(parts) or 'nothing was measured'))
+
   def sync(self):
     """Flushes everything logged to disk."""
     if not self._quiet:
@@ -186,12 +208,6 @@ class Telemetry:
       more = ' without compiling' if step - self._compiled <= RECENT else ''
       parts.append(f'{duration(left)} left{more}')
     return self._progress.write(parts, step / max(steps, 1), 1, now)
-
-  def total_tokens(self):
-    """Returns {'train/total_tokens': of the lines so far}; {} if unknown."""
-    if self._quiet or self._total_tokens is None:
-      return {}
-    return {'train/total_tokens': self._total_tokens}
 
   def machine_metrics(self, tokens):
     """Returns the rates, totals and memory so far: name -> number."""

@@ -233,7 +233,8 @@ class Loop:
       self._window.append({key: metrics[key].item() for key in metrics})
       self._telemetry.progress(step, metrics)
       if self._is_eval(step) or _is_due(step, self._settings.log_every):
-        self._log_line(step)
+        self._telemetry.log_steps(step, self._window)
+        self._window.clear()
       self._signals.check(asked)
 
   def _count_skipped(self, step, metrics):
@@ -250,14 +251,6 @@ class Loop:
           + self._checkpointer.describe_kept()
       )
 
-  def _log_line(self, step):
-    """Logs the means over the steps since the previous line."""
-    row = telemetry_lib.mean_of_finite(self._window)
-    tokens = sum(int(numbers['tokens']) for numbers in self._window)
-    row |= self._telemetry.machine_metrics(tokens)
-    self._telemetry.log(step, {f'train/{key}': row[key] for key in row})
-    self._window.clear()
-
   def _measure(self):
     """Evaluates the current state and adds the metrics to its checkpoint."""
     with (
@@ -267,8 +260,7 @@ class Loop:
     ):
       params = lora.merge(self._state.params, self._settings.lora.alpha)
       measured = dict(self._run.evaluate(params, self._done))
-    self._telemetry.log(self._done, measured | self._telemetry.total_tokens())
-    self._telemetry.note(_summary(self._done, measured))
+    self._telemetry.log_evaluation(self._done, measured)
     with self._using_disk():
       self._telemetry.sync()
       self._checkpointer.measure(self._done, measured)
@@ -328,15 +320,3 @@ def _not_finite(metrics, culprit, params):
 
 def _is_due(step, every):
   return every > 0 and step % every == 0
-
-
-def _summary(step, measured):
-  """Returns 'step 9: eval/x: loss 2.1  rouge1 30.5', each prefix once."""
-  parts, before = [], ''
-  for name, value in measured.items():
-    prefix, _, last = name.rpartition('/')
-    if prefix != before:
-      parts.append(f'{prefix}:')
-    parts.append(f'{last} {value:.4g}')
-    before = prefix
-  return f'step {step}: ' + ('  '.join(parts) or 'nothing was measured')
