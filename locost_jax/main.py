@@ -55,73 +55,57 @@ from locost_jax.telemetry import telemetry as telemetry_lib
 from locost_jax.workdir import phases as phases_lib
 
 _EVALUATE = re.compile('--?evaluate(=(true|t|yes|y|1))?', re.IGNORECASE)
-# The type, name, default and help of flags; `config.keys` has their bounds.
-_FLAGS = (
-    (
-        flags.DEFINE_string,
-        'workdir',
-        None,
-        'DIR: where the run is stored and resumed [runs/NAME for '
-        '--config=configs/NAME.py]',
-    ),
-    (
-        flags.DEFINE_bool,
-        'evaluate',
-        False,
-        'do not train: evaluate the best checkpoint of the workdir on the test '
-        'split, or on validation if there is no test split; on all documents, '
-        'unless --config.eval.examples is given',
-    ),
-    (
-        flags.DEFINE_bool,
-        'by_length',
-        False,
-        'with --evaluate: add a table of the scores by document length',
-    ),
-    (
-        flags.DEFINE_bool,
-        'dry_run',
-        False,
-        'do not train: check everything, compile the train step, and print '
-        'sizes, FLOPs, memory, and whether the step fits',
-    ),
-    (
-        flags.DEFINE_string,
-        'topology',
-        '',
-        'with --dry_run: compile for TPUs that need not be attached, for '
-        'example v5e:4x4 (extra `tpu-aot`)',
-    ),
-    *(
-        (
-            flags.DEFINE_integer,
-            f'expect_{name}',
-            None,
-            f'with --preflight: fail unless JAX has this number of {name}',
+# How a flag is defined -> its name -> its help; `config.keys` has the bounds.
+_FLAGS = {
+    flags.DEFINE_string: {
+        'workdir': (
+            'DIR: where the run is stored and resumed [runs/NAME for '
+            '--config=configs/NAME.py]'
+        ),
+        'topology': (
+            'with --dry_run: compile for TPUs that need not be attached, for '
+            'example v5e:4x4 (extra `tpu-aot`)'
+        ),
+        'wandb': (
+            'PROJECT: also log the numbers of metrics.jsonl to Weights & Biases'
+        ),
+    },
+    flags.DEFINE_bool: {
+        'evaluate': (
+            'do not train: evaluate the best checkpoint of the workdir on the '
+            'test split, or on validation if there is no test split; on all '
+            'documents, unless --config.eval.examples is given'
+        ),
+        'by_length': (
+            'with --evaluate: add a table of the scores by document length'
+        ),
+        'dry_run': (
+            'do not train: check everything, compile the train step, and print '
+            'sizes, FLOPs, memory, and whether the step fits'
+        ),
+    },
+    flags.DEFINE_integer: {
+        f'expect_{name}': (
+            f'with --preflight: fail unless JAX has this number of {name}'
         )
         for name in ('hosts', 'devices')
-    ),
-    (
-        flags.DEFINE_string,
-        'wandb',
-        '',
-        'PROJECT: also log the numbers of metrics.jsonl to Weights & Biases',
-    ),
-    (
-        flags.DEFINE_float,
-        'peak_tflops',
-        None,
-        'peak TFLOP/s of one device, to log the utilisation [of known devices: '
-        'see locost_jax/telemetry/step_times.py]',
-    ),
-)
+    },
+    flags.DEFINE_float: {
+        'peak_tflops': (
+            'peak TFLOP/s of one device, to log the utilisation [of known '
+            'devices: see locost_jax/telemetry/step_times.py]'
+        ),
+    },
+}
 
 
 def define_flags(values, argv):
   """Defines this command's flags; argv names the config whose keys count."""
   commands.define_config(values, argv, run=find_run(argv))
-  for define, name, default, text in _FLAGS:
-    define(name, default, text, flag_values=values)
+  for define, texts in _FLAGS.items():
+    default = False if define is flags.DEFINE_bool else None
+    for name, text in texts.items():
+      define(name, default, text, flag_values=values)
   commands.define_optional_number(
       values,
       'preflight',
@@ -190,10 +174,7 @@ def run_once(values, config, overrides, workdir):
   phases = phases_lib.make_phases(config, overrides, workdir)
   whole_split = 'eval.examples' not in overrides
   if values.dry_run:
-    devices = (
-        dry_run.topology_devices(values.topology) if values.topology else None
-    )
-    return dry_run, dry_run.dry_run(phases, workdir, devices)
+    return dry_run, dry_run.dry_run(phases, workdir, values.topology)
   if values.preflight:
     lines = sys.stdout if values.format == 'text' else sys.stderr
     expected = dict(hosts=values.expect_hosts, devices=values.expect_devices)

@@ -40,16 +40,17 @@ _MACHINE = {
 }
 
 
-def dry_run(phases, workdir, devices=None):
+def dry_run(phases, workdir, topology=None):
   """Runs all checks of a run and compiles its train steps; writes no file.
 
   Args:
-    devices: the devices to compile for, from `topology_devices`; None: this
-      machine's.
+    topology: the name of a TPU slice to compile for, see `topology_devices`;
+      None: this machine's devices.
 
   Returns:
     {'phases': [...]}, each from `measure_phase`.
   """
+  devices = topology_devices(topology) if topology else None
   setups = [assemble.Setup(phase, devices) for phase in phases]
   vocabulary = checks.check_all(setups, workdir)
   for setup in setups:
@@ -131,7 +132,7 @@ def compile_step(setup):
       refused=None,
   )
   with jax.set_mesh(mesh):
-    programs = train.make_programs(config, setup.model, mesh)
+    programs = objectives.make_programs(config, setup.model, mesh)
     state = sharding.abstract_arrays(
         jax.eval_shape(lambda: programs.init(jax.random.key(0))),
         programs.shardings,
