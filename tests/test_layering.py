@@ -38,7 +38,9 @@ TABLE = {
         'ops': '',
         'vocabularies': '',
         'documents': '',
-        'data': 'vocabularies devices.watchdog documents.markup',
+        'data': (
+            'vocabularies devices.watchdog documents.markup workdir.manifest'
+        ),
         'models': 'ops',
         'generation': 'models',
         'hugging_face': '',

@@ -14,8 +14,9 @@ A cache is a directory:
   key.json               everything that determines the records
   stats.json             records, tokens, the integer type, bytes, notes of
                          the writer (documents skipped)
-  checksums.json         the size and SHA-256 of all these files; caches of
-                         older versions have none and are not verified
+  manifest.json          checksums of all these files (workdir/manifest.py).
+                         Older caches have checksums.json, one checksum a file,
+                         or nothing: these are not verified
 
 A cache is written to `NAME.partial` in the same parent directory, flushed to
 disk and renamed, so a directory with its final name is complete. A killed build
@@ -40,11 +41,12 @@ import numpy as np
 from locost_jax import files
 from locost_jax.config import kinds
 from locost_jax.errors import InputError
+from locost_jax.workdir import manifest
 
 RECORDS, LENGTHS = 'records.array_record', 'lengths.npy'
 SHAPES = 'shapes.npy'
 KEY, STATS = 'key.json', 'stats.json'
-CHECKSUMS = 'checksums.json'
+_OLD_CHECKSUMS = 'checksums.json'
 FILES = RECORDS, LENGTHS, SHAPES, KEY, STATS
 _MOST_KEY_BYTES = 1 << 30  # key.json lists every file of the corpus
 _COUNT = kinds.integer(0, 10**15)
@@ -325,10 +327,7 @@ def _write(path, key, packed, dtype, notes):
       np.save(partial / SHAPES, np.asarray(shapes, np.int32))
     (partial / KEY).write_text(dump_key(key))
     (partial / STATS).write_text(json.dumps(stats, indent=2))
-    _write_checksums(partial)
-    for file in partial.iterdir():
-      files.sync(file)
-    files.sync(partial)
+    manifest.write(partial, sorted(os.listdir(partial)))
     shutil.rmtree(path, ignore_errors=True)
     os.rename(partial, path)
     files.sync(path.parent)
@@ -338,20 +337,14 @@ def _write(path, key, packed, dtype, notes):
   return stats
 
 
-def _write_checksums(directory):
-  """Writes checksums.json, after all other files of the cache."""
-  found = {}
-  for path in sorted(directory.iterdir()):
-    with open(path, 'rb') as file:
-      found[path.name] = files.describe(file)
-  (directory / CHECKSUMS).write_text(json.dumps(found, indent=2))
-
-
 def _read_checksums(directory):
-  """Returns {name: 'BYTES SHA-256'} of a cache; {} if it has no checksums."""
-  if not (directory / CHECKSUMS).exists():
+  """Returns {name: ['BYTES SHA-256']} of a cache; {} if it has no checksums."""
+  with _damage(directory, manifest.FILE) as path:
+    if os.path.lexists(path):
+      return manifest.read(directory, FILES)
+  if not (directory / _OLD_CHECKSUMS).exists():
     return {}
-  with _damage(directory, CHECKSUMS) as path:
+  with _damage(directory, _OLD_CHECKSUMS) as path:
     found = files.read_object(path)
     for name, known in found.items():
       if name not in FILES:
@@ -360,12 +353,12 @@ def _read_checksums(directory):
             f'{", ".join(FILES)}'
         )
       files.check_value(path, name, known, kinds.TEXT)
-  return found
+  return {name: [known] for name, known in found.items()}
 
 
-def _verify(directory, name, checksum):
-  """Raises an InputError if a file of a cache differs from its checksum."""
+def _verify(directory, name, checksums):
+  """Raises an InputError if a file of a cache differs from its checksums."""
   with _damage(directory, name) as path:
     with files.open_regular(path) as file:
-      if files.describe(file) != checksum:
+      if files.describe(file) not in checksums:
         raise ValueError('has other contents than were written')

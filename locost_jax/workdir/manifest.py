@@ -1,16 +1,17 @@
-"""A manifest per checkpoint: sizes and checksums of its files, to find damage.
+"""A manifest per checkpoint and token cache: checksums, to find damage.
 
 A flipped bit or a page of zeros in an array restores without an error, with
 wrong numbers. So DIRECTORY/manifest.json has the size and the SHA-256 of
-every file in DIRECTORY's subdirectories:
+every file in DIRECTORY's subdirectories or, for a token cache, in DIRECTORY:
 
   {"params/d/3a0f...": ["8192 5e88...", ...], ...}
 
 Each entry is a list, because a file that is being replaced may be the old or
 the new one. Writing and checking take one pass over the bytes.
 
-A manifest is not trusted. It names regular files in subdirectories; links,
-pipes and names outside the directory count as damage and are never opened.
+A manifest is not trusted. It names regular files in subdirectories, or those
+that its reader expects; links, pipes and names outside the directory count as
+damage and are never opened.
 """
 
 import hashlib
@@ -26,14 +27,17 @@ FILE = 'manifest.json'
 _MOST_BYTES = 1 << 26  # the largest manifest: about 500,000 files
 
 
-def write(directory):
+def write(directory, names=None):
   """Writes the manifest of a directory whose files are complete.
 
   The files are synced to disk before the manifest that names them.
+
+  Args:
+    names: of its files; None: those in subdirectories.
   """
   directory = Path(directory)
   entries = {}
-  for name in _list(directory):
+  for name in _list(directory) if names is None else names:
     entries[name] = [_describe(directory, name)]
     files.sync(directory / name)
   for parent in {(directory / name).parent for name in entries}:
@@ -45,7 +49,7 @@ def find_damage(directory, only=''):
   """Returns a short description of a directory's damage; '' if it is intact."""
   directory = Path(directory)
   try:
-    entries = _read(directory)
+    entries = read(directory)
   except InputError as error:
     return _within(directory, error)
   except (FileNotFoundError, NotADirectoryError):
@@ -61,7 +65,7 @@ def find_damage_of(directory, name):
   """Returns `find_damage` of one file; '' also if no manifest names it."""
   directory = Path(directory)
   try:
-    known = _read(directory).get(name)
+    known = read(directory).get(name)
   except (InputError, OSError):
     return ''
   return _compare(directory, name, known) if known else ''
@@ -69,7 +73,7 @@ def find_damage_of(directory, name):
 
 def identify(directory, only=''):
   """Returns a SHA-256 in hex of the names, sizes and hashes of files."""
-  known = sorted(_read(Path(directory)).items())
+  known = sorted(read(directory).items())
   lines = [f'{name} {found[0]}\n' for name, found in known]
   lines = [line for line in lines if line.startswith(only)]
   return hashlib.sha256(''.join(lines).encode()).hexdigest()
@@ -93,7 +97,7 @@ def replace(directory, name, text):
   power cut.
   """
   directory = Path(directory)
-  entries = _read(directory)
+  entries = read(directory)
   temporary = directory / 'replacement.tmp'
   try:
     data = text.encode()
@@ -108,13 +112,28 @@ def replace(directory, name, text):
   _write(directory, entries | {name: [new]})
 
 
-def _read(directory):
-  """The manifest of a directory: {name: ['BYTES SHA-256', ...]}."""
-  path = directory / FILE
+def read(directory, expected=None):
+  """Returns the manifest of a directory: {name: ['BYTES SHA-256', ...]}.
+
+  Args:
+    expected: all names that it may have; None: those of files in
+      subdirectories.
+
+  Raises:
+    FileNotFoundError, NotADirectoryError: there is none.
+    InputError: it is invalid.
+  """
+  path = Path(directory) / FILE
   entries = files.parse_object(files.read_bytes(path, _MOST_BYTES), path)
   for name, known in entries.items():
     *parents, last = name.split('/')
-    if not parents or not all(map(files.is_name, (*parents, last))):
+    if expected is not None and name not in expected:
+      raise InputError(
+          f'{path}: names {files.show_value(name)}; expected some of '
+          f'{", ".join(expected)}'
+      )
+    is_inside = parents and all(map(files.is_name, (*parents, last)))
+    if expected is None and not is_inside:
       raise InputError(
           f'{path}: names {files.show_value(name)}; expected files in '
           'subdirectories'

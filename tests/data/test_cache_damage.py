@@ -7,6 +7,7 @@ import pytest
 
 from locost_jax.data import records
 from locost_jax.errors import InputError
+from locost_jax.workdir import manifest
 from tests.deadline import within
 
 FILES = records.LENGTHS, records.STATS, records.KEY, records.RECORDS
@@ -43,13 +44,13 @@ def read_all(path):
 
 
 def test_a_whole_cache_is_read(path):
-  known = json.loads((path / records.CHECKSUMS).read_text())
+  known = json.loads((path / manifest.FILE).read_text())
   assert sorted(known) == sorted(FILES)
   _, rows = read_all(path)
   assert [row['id'] for row in rows] == [row['id'] for row in ROWS]
 
 
-@pytest.mark.parametrize('name', [*FILES, records.CHECKSUMS])
+@pytest.mark.parametrize('name', [*FILES, manifest.FILE])
 @pytest.mark.parametrize(
     'spoil',
     [
@@ -64,7 +65,7 @@ def test_a_whole_cache_is_read(path):
 )
 def test_damage_is_one_line(path, name, spoil):
   spoil(path / name)
-  if name == records.CHECKSUMS and not (path / name).exists():
+  if name == manifest.FILE and not (path / name).exists():
     read_all(path)  # like caches of older versions
     return
   with pytest.raises(InputError) as error, within():
@@ -72,7 +73,7 @@ def test_damage_is_one_line(path, name, spoil):
   line = str(error.value)
   # A flipped bit in a checksum looks like damage to its file.
   assert line.startswith(f'{path}/') and '\n' not in line
-  assert line.startswith(f'{path / name}: ') or name == records.CHECKSUMS
+  assert line.startswith(f'{path / name}: ') or name == manifest.FILE
   assert line.endswith(f'; remove {path} to have it made again')
 
 
@@ -107,10 +108,25 @@ def test_damage_found_in_the_background_ends_the_next_read(path):
     ],
 )
 def test_caches_without_checksums_are_checked(path, change, words):
-  (path / records.CHECKSUMS).unlink()
+  (path / manifest.FILE).unlink()
   read_all(path)
   stats = json.loads((path / records.STATS).read_text())
   (path / records.STATS).write_text(json.dumps(stats | change))
   with pytest.raises(InputError) as error:
     read_all(path)
   assert words in str(error.value) and '; remove ' in str(error.value)
+
+
+@pytest.mark.parametrize('flipped', [None, *FILES])
+def test_old_checksums_are_read(path, flipped):
+  """Older versions wrote one checksum a file, not a list."""
+  known = json.loads((path / manifest.FILE).read_text())
+  (path / manifest.FILE).unlink()
+  (path / 'checksums.json').write_text(
+      json.dumps({name: checksum for name, (checksum,) in known.items()})
+  )
+  read_all(path)
+  if flipped:
+    flip(path / flipped)
+    with pytest.raises(InputError, match=f'{flipped}: .*; remove '):
+      read_all(path)
