@@ -5,22 +5,14 @@ import io
 import pytest
 
 from locost_jax.config import progress
-
-
-class Terminal(io.StringIO):
-  encoding = 'utf-8'
-
-  def isatty(self):
-    return True
+from tests.telemetry.test_telemetry import Clock
+from tests.telemetry.test_telemetry import Terminal
 
 
 @pytest.fixture
 def clock():
   """A clock that tests set: clock.now = 5.0."""
-
-  def clock():
-    return clock.now
-
+  clock = Clock()
   clock.now = 0.0
   return clock
 
