@@ -5,11 +5,8 @@ import os
 
 import pytest
 
-from locost_jax.errors import InputError
-from locost_jax.workdir import checkpoint
 from locost_jax.workdir import manifest
 from tests.deadline import within
-from tests.workdir import states
 
 GOOD = 'params/a'
 DIGEST = '3 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae'
@@ -94,12 +91,3 @@ def test_directories_that_are_links_are_not_entered(directory, tmp_path):
   assert manifest.find_damage(directory) == (
       'params: is a link, expected a directory'
   )
-
-
-def test_a_checkpoint_with_a_pipe_is_refused_at_once(tmp_path):
-  directory = states.save(tmp_path, [None]) / '1' / 'params'
-  path = next(path for path in directory.rglob('*') if path.is_file())
-  path.unlink()
-  os.mkfifo(path)
-  with pytest.raises(InputError, match='is a named pipe, expected'), within():
-    checkpoint.load_params(tmp_path)
