@@ -51,13 +51,23 @@ class Model(copy_head.CopyingModel):
     self.config.check_mask(mask)
     return self.encoder.embed(self.vectors(inputs)), mask
 
-  def states(self, inputs, targets_in, input_mask=None, deterministic=True):
-    """The arguments of `predict`: states [B, T, D] and the source."""
-    memory = self.encode(inputs, input_mask, deterministic)
+  def sources(self, memory):
+    """The memory of `encode` as the decoder reads it, [B, S, ...]."""
+    return memory
+
+  def states(
+      self, inputs, targets_in, input_mask=None, deterministic=True, **seeds
+  ):
+    """The arguments of `predict`: states [B, T, D] and the source.
+
+    seeds: of `selector.SelectingModel.encode`.
+    """
+    memory = self.encode(inputs, input_mask, deterministic, **seeds)
     return self.decoder_states(memory, targets_in, deterministic)
 
   def decoder_states(self, memory, targets_in, deterministic=True):
     """memory of `encode`, targets_in [B, T] -> see `states`."""
+    memory = self.sources(memory)
     h = self.decoder(self.vectors(targets_in), memory, deterministic)
     return self.written(h, targets_in), self.source(memory)
 
@@ -70,18 +80,20 @@ class Model(copy_head.CopyingModel):
 
     Args:
       segments: int [B, L], the segment of each input token, in
-        [0, P = num_segments), not decreasing.
+        [0, P = num_segments), not decreasing; by chunk if the inputs are.
 
     Returns:
       float32 [B, T, P]: the share of the cross-attention of position t that
       falls on segment p, averaged over heads and layers. Rows sum to 1.
     """
+    memory = self.sources(memory | {'segments': segments})
     return self.decoder.traced(
-        self.vectors(targets_in), memory, segments, num_segments
+        self.vectors(targets_in), memory, memory['segments'], num_segments
     )
 
   def init_cache(self, memory, max_length):
     """(shared, per_row) of `stack.init_cache`, with the `source`."""
+    memory = self.sources(memory)
     return self.with_source(*self.caches(memory, max_length), memory)
 
   def caches(self, memory, max_length):

@@ -414,18 +414,6 @@ class SelectingModel(nn.Module):
     log_probs = jnp.where(actions, log_p[..., 1], log_p[..., 0])
     return log_probs, -jnp.sum(jnp.exp(log_p) * log_p, -1), values
 
-  def states(
-      self,
-      inputs,
-      targets_in,
-      input_mask=None,
-      deterministic=True,
-      seeds=None,
-  ):
-    """The arguments of `predict`: states [B, T, D] and the source."""
-    memory = self.encode(inputs, input_mask, deterministic, seeds)
-    return self.decoder_states(memory, targets_in, deterministic)
-
   def attention(self, memory, targets_in, written):
     """Where the decoder looks, averaged over layers, heads and targets.
 

@@ -177,29 +177,13 @@ class SimCAS(selector_lib.SelectingModel, bart.Bart):
     inputs = inputs.reshape(mask.shape)
     return copy_head.with_tokens(self.config, memory, inputs)
 
+  def sources(self, memory):
+    """All chunks in reading order; g_0 has the first token's place."""
+    return stack.in_line(memory)
+
   def source(self, memory):
     """`CopyingModel.source` without the padding that the release reads."""
     if not self.config.copy:
       return None
     is_text = memory['tokens'] != self.config.pad_id
     return super().source(memory | {'mask': memory['mask'] & is_text})
-
-  def decoder_states(self, memory, targets_in, deterministic=True):
-    """memory of `encode`, targets_in [B, T] -> see `states`."""
-    return super().decoder_states(
-        stack.in_line(memory), targets_in, deterministic
-    )
-
-  def cross_mass(self, memory, targets_in, segments, num_segments):
-    """`Bart.cross_mass`; segments [B, C, L], nowhere decreasing.
-
-    The mass of g_0 goes to the segment of the first token.
-    """
-    segments = segments.reshape(len(segments), -1)
-    return super().cross_mass(
-        stack.in_line(memory), targets_in, segments, num_segments
-    )
-
-  def init_cache(self, memory, max_length):
-    """(shared, per_row) of `stack.init_cache`."""
-    return super().init_cache(stack.in_line(memory), max_length)
