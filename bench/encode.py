@@ -45,8 +45,8 @@ def _layer_cases(spec, model, params, facts):
       model, params, 0, *rest
   )
   made = programs.compile_program(apply, *args)
-  given = programs.compile_program(apply, *args, kernels[0])
+  given = programs.compile_program(apply, *args, kernels)
   return {
       'layer, kernels made': programs.case(made, *args, **facts),
-      'layer, kernels given': programs.case(given, *args, kernels[0], **facts),
+      'layer, kernels given': programs.case(given, *args, kernels, **facts),
   }

@@ -97,8 +97,9 @@ def encode(model, params, inputs, input_mask, steps=Steps()):
     h, mask = low_memory_encoder.embed(model, params, inputs, input_mask)
     for index in range(layers):
       steps.report('encoding', index, layers, h)
-      own = None if steps.kernels is None else steps.kernels[index]
-      h = low_memory_encoder.encoder_layer(model, params, index, h, mask, own)
+      h = low_memory_encoder.encoder_layer(
+          model, params, index, h, mask, steps.kernels
+      )
     memory = low_memory_encoder.finish(model, params, h, mask)
     memory = low_memory_encoder.choose(model, params, memory, inputs)
   else:

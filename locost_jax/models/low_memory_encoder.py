@@ -101,10 +101,7 @@ def encode(model, params, inputs, input_mask=None, kernels=None):
   h, mask = embed(model, params, inputs, input_mask)
 
   def run(index, h):
-    spectrum = kernels is not None and functools.partial(
-        _stacked_spectrum, kernels, index
-    )
-    return _layer(model, params, index, h, mask, spectrum)
+    return _layer(model, params, index, h, mask, kernels)
 
   h = jax.lax.fori_loop(0, model.config.num_layers, run, h)
   return choose(model, params, finish(model, params, h, mask), inputs)
@@ -114,19 +111,6 @@ def encode(model, params, inputs, input_mask=None, kernels=None):
 def embed(model, params, inputs, input_mask=None):
   """The first part of `encode`: -> h [B, L, D], mask [B, L]."""
   return model.apply({'params': params}, inputs, input_mask, method='embed')
-
-
-@functools.partial(jax.jit, static_argnums=0, donate_argnums=3)
-def encoder_layer(model, params, index, h, mask, kernels_of_layer=None):
-  """One layer of `encode`; one program for all layers.
-
-  h [B, L, D] gives its memory to the result. kernels_of_layer is
-  kernels[index], or None.
-  """
-  spectrum = kernels_of_layer is not None and functools.partial(
-      jax.lax.dynamic_slice_in_dim, kernels_of_layer
-  )
-  return _layer(model, params, index, h, mask, spectrum)
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
@@ -152,7 +136,8 @@ def _choose(model, params, memory, inputs):
   return model.apply({'params': params}, memory, inputs, method='kept')
 
 
-def _layer(model, params, index, h, mask, spectrum):
+def _layer(model, params, index, h, mask, kernels=None):
+  """A layer of `encode`; arguments as there."""
   layer = make_layer(model)
   p = jax.tree.map(
       lambda x: jax.lax.dynamic_index_in_dim(x, index, 0, keepdims=False),
@@ -160,21 +145,28 @@ def _layer(model, params, index, h, mask, spectrum):
   )
   run = functools.partial(layer.apply, {'params': p})
 
+  def spectrum(start, count):
+    size = 1, count, kernels.shape[2]
+    return jax.lax.dynamic_slice(kernels, (index, start, 0), size)[0]
+
+  def mix(layer, u):
+    return layer.mixer.mix(u, None if kernels is None else spectrum)
+
   u = _over_pieces(
       lambda _, take: run(take(h, 1), take(mask, 1), method='inward'),
       jnp.zeros_like(h, shape=(h.shape[2], *h.shape[:2])),
       2,
   )
-  y = run(u, method=lambda layer, u: layer.mixer.mix(u, spectrum or None))
+  y = run(u, method=mix)
   return _over_pieces(
       lambda part, take: run(part, take(y, 2), method='outward'), h
   )
 
 
-def _stacked_spectrum(kernels, index, start, count):
-  """kernels[index, start:start + count]."""
-  size = 1, count, kernels.shape[2]
-  return jax.lax.dynamic_slice(kernels, (index, start, 0), size)[0]
+# One program for all layers; h gives its memory to the result.
+encoder_layer = functools.partial(jax.jit, static_argnums=0, donate_argnums=3)(
+    _layer
+)
 
 
 def _over_pieces(update, h, axis=1):

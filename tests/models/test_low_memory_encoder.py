@@ -46,9 +46,7 @@ def check(model, params, inputs, mask=None, tolerance=2e-6, by_layer=False):
   def layer_by_layer(params, inputs, mask, kernels=None):
     h, m = low_memory_encoder.embed(model, params, inputs, mask)
     for i in range(model.config.num_layers):
-      h = low_memory_encoder.encoder_layer(
-          model, params, i, h, m, None if kernels is None else kernels[i]
-      )
+      h = low_memory_encoder.encoder_layer(model, params, i, h, m, kernels)
     return low_memory_encoder.finish(model, params, h, m)
 
   encode = (
@@ -120,7 +118,7 @@ def test_memory_of_a_layer(length):
   model, params, h = base_size(length)
   mask = jax.ShapeDtypeStruct((1, length), bool)
   n = long_conv.fft_size(2 * length)
-  kernels = jax.ShapeDtypeStruct((768, n // 2 + 1), jnp.complex64)
+  kernels = jax.ShapeDtypeStruct((2, 768, n // 2 + 1), jnp.complex64)
   for given in (kernels, None):
     size = temporary_bytes(
         low_memory_encoder.encoder_layer, model, params, 0, h, mask, given
