@@ -9,6 +9,7 @@ key/value length, D d_model, F d_ff, H heads, K head dim, N complex state pairs,
 V vocabulary, P pages, C chunks, R = B * beams rows of a decoding step.
 """
 
+import functools
 from typing import Any, Callable
 
 from flax import linen as nn
@@ -178,7 +179,7 @@ class EncoderDecoder(Model):
           c.d_model**-0.5,
           self.dtype,
           'logits',
-          dot_general=layers.precise_dot_general,
+          dot_general=functools.partial(layers.dot_general, precise=True),
       )
 
   def vectors(self, tokens):

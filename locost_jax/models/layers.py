@@ -100,16 +100,10 @@ def _is_cut():
   return mesh_lib.axis_size(mesh_lib.SEQUENCE) > 1 and not mesh_lib.is_on_mesh()
 
 
-def dot_general(x, kernel, dimension_numbers, precision=None):
+def dot_general(x, kernel, dimension_numbers, precision=None, precise=False):
   """`product` as nn.Dense calls it."""
   del dimension_numbers, precision
-  return product(x, kernel)
-
-
-def precise_dot_general(x, kernel, dimension_numbers, precision=None):
-  """`dot_general` whose sums are not rounded; see `matmul`."""
-  del dimension_numbers, precision
-  return product(x, kernel, precise=True)
+  return product(x, kernel, precise=precise)
 
 
 def dense(

@@ -57,10 +57,5 @@ def map_with_path(function, tree, *rest):
   )
 
 
-def map_paths(function, tree):
-  """Returns a tree of function(path)."""
-  return map_with_path(lambda path, _: function(path), tree)
-
-
 def _path(keys):
   return jax.tree_util.keystr(keys, simple=True, separator='/')

@@ -160,11 +160,11 @@ def make_optimizer(config, steps, params):
           )
       )
   if config.weight_decay:
-    is_decayed = lambda path: _DECAYED.fullmatch(path) is not None
+    is_decayed = lambda path, _: _DECAYED.fullmatch(path) is not None
     parts.append(
         optax.add_decayed_weights(
             config.weight_decay,
-            lambda params: parameters.map_paths(is_decayed, params),
+            lambda params: parameters.map_with_path(is_decayed, params),
         )
     )
   if any(factor != 1 for factor in factors.values()):
