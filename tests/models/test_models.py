@@ -13,6 +13,7 @@ from locost_jax.data import pages
 from locost_jax.errors import InputError
 from locost_jax.models import attention
 from locost_jax.models.parameters import abstract_params
+from locost_jax.ops import long_attention
 from tests import products
 from tests.models import small
 from tests.models.small import tokens
@@ -118,10 +119,17 @@ def test_the_release_convolution_depends_on_padding(small_model_config):
   assert np.abs(got - want).max() > 1e-2
 
 
-@products.few('tied, beams', [(True, 3)], [(True, 1), (False, 1), (False, 3)])
+@products.few(
+    'tied, beams, absorbed',
+    [(True, 3, False), (True, 3, True)],
+    [(True, 1, False), (False, 1, False), (False, 3, False)],
+)
 def test_cached_steps_match_the_parallel_decoder(
-    small_model_config, tied, beams
+    small_model_config, monkeypatch, tied, beams, absorbed
 ):
+  """Absorbed: steps read states instead of keys and values."""
+  if absorbed:
+    monkeypatch.setattr(long_attention, 'ABSORBED', 13)
   small_model_config.tie_embeddings = tied
   model, params, apply = make(small_model_config)
   inputs = tokens(5, 2, 13)
@@ -129,7 +137,8 @@ def test_cached_steps_match_the_parallel_decoder(
   targets = tokens(6, 2 * beams, 7)
   want = apply(params, np.repeat(inputs, beams, 0), targets)
   memory = apply(params, inputs, method='encode')
-  _, got = small.in_steps(model, params, memory, targets, beams)
+  shared, got = small.in_steps(model, params, memory, targets, beams)
+  assert set(shared) == {'states' if absorbed else 'cross', 'mask'}
   np.testing.assert_allclose(got, want, rtol=0, atol=2e-5)
 
 

@@ -7,11 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from locost_jax import models
 from locost_jax.models import attention
 from locost_jax.ops import long_attention
-from tests import products
-from tests.models import small
 from tests.ops.compiled import assert_same
 from tests.ops.compiled import gradients_and_value
 from tests.ops.compiled import shape
@@ -184,34 +181,3 @@ def test_absorbed_matches_the_plain_form(monkeypatch, piece, dtype, atol):
       rtol=0,
       atol=atol * np.abs(np.float32(want)).max(),
   )
-
-
-@products.parametrize(
-    'dtype,atol,beams',
-    (('float32', 2e-5, 1), ('float32', 2e-5, 3), ('bfloat16', 0.1, 3)),
-    [('float32', 2e-5, 3)],
-)
-def test_steps_on_states_match_steps_on_keys(
-    small_model_config, monkeypatch, dtype, atol, beams
-):
-  """Decodes whole texts from ragged inputs, one of them only padding."""
-  small_model_config.num_layers = 1
-  model = models.build(small_model_config, dtype=dtype)
-  rng = np.random.default_rng(0)
-  inputs = rng.integers(2, 60, (3, 23))
-  inputs[1, 9:] = 0
-  inputs[2] = 0
-  targets = rng.integers(2, 60, (3 * beams, 5))
-  params = small.moved_params(small_model_config, 0.0)
-  encode = jax.jit(functools.partial(model.apply, method='encode'))
-  decode = functools.partial(
-      small.in_steps, model, params, encode(params, inputs), targets, beams
-  )
-  shared, want = decode()
-  assert set(shared) == {'cross', 'mask'}
-  monkeypatch.setattr(long_attention, 'ABSORBED', 23)
-  shared, got = decode()
-  assert set(shared) == {'states', 'mask'}
-  assert shared['states'].shape == (3, 23, 32)
-  assert np.isfinite(got).all()
-  np.testing.assert_allclose(got, want, rtol=0, atol=atol * np.abs(want).max())
