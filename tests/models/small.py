@@ -191,6 +191,21 @@ def check_texts_of_a_batch(model, params, inputs, **options):
     np.testing.assert_allclose(scores[row], score[0], 0, 1e-4)
 
 
+def check_bfloat16(model, exact, arguments, in_float32):
+  """Asserts that logits are close to exact(*arguments) in float32.
+
+  Products are in bfloat16, but not the operations `in_float32`.
+  """
+  got, want = jax.jit(model.apply)(*arguments), exact(*arguments)
+  assert got.dtype == jnp.float32
+  assert np.abs(got - want).max() < 0.05 * np.abs(want).max()
+  program = str(jax.make_jaxpr(model.apply)(*arguments)).splitlines()
+  for operation in in_float32:
+    lines = [line for line in program if operation in line]
+    assert lines and not any('bf16' in line for line in lines)
+  assert any('bf16' in line for line in program if 'dot_general' in line)
+
+
 def check_flops(model, inputs, targets):
   """Asserts that the formula matches a traced step, without recomputing."""
 

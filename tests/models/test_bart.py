@@ -277,16 +277,9 @@ def test_traced_layers_match_the_decoder():
 
 
 def test_bfloat16_is_close():
-  model, params, apply = make('bfloat16')
-  inputs, targets = documents(), tokens(6, 2, 6)
-  got = apply(params, inputs, targets)
-  assert got.dtype == jnp.float32
-  want = make()[2](params, inputs, targets)
-  assert np.abs(got - want).max() < 0.05 * np.abs(want).max()
-  jaxpr = str(jax.make_jaxpr(model.apply)(params, inputs, targets)).splitlines()
-  exps = [line for line in jaxpr if '= exp ' in line]
-  assert exps and not any('bf16' in line for line in exps)
-  assert any('bf16' in line for line in jaxpr if 'dot_general' in line)
+  model, params, _ = make('bfloat16')
+  given = params, documents(), tokens(6, 2, 6)
+  small.check_bfloat16(model, make()[2], given, ['= exp '])
 
 
 def test_more_tokens_than_positions_are_refused():

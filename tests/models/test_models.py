@@ -194,21 +194,10 @@ def test_dropout_is_random_and_only_in_training(small_model_config):
 
 
 def test_bfloat16_keeps_float32_where_it_must(small_model_config):
-  model, params, apply = make(small_model_config, dtype='bfloat16')
+  model, params, _ = make(small_model_config, dtype='bfloat16')
   _, _, exact = make(small_model_config)
-  inputs, targets = tokens(5, 2, 13), tokens(6, 2, 6)
-  got = apply(params, inputs, targets)
-  assert got.dtype == jnp.float32
-  want = exact(params, inputs, targets)
-  assert np.abs(got - want).max() < 0.05 * np.abs(want).max()
-  jaxpr = str(jax.make_jaxpr(model.apply)(params, inputs, targets))
-  ffts = [line for line in jaxpr.splitlines() if ' fft[' in line]
-  assert ffts and not any('bf16' in line for line in ffts)
-  exps = [line for line in jaxpr.splitlines() if '= exp ' in line]
-  assert exps and not any('bf16' in line for line in exps)
-  assert any(
-      'bf16' in line for line in jaxpr.splitlines() if 'dot_general' in line
-  )
+  given = params, tokens(5, 2, 13), tokens(6, 2, 6)
+  small.check_bfloat16(model, exact, given, [' fft[', '= exp '])
 
 
 def test_relative_buckets_by_hand():
