@@ -1,12 +1,14 @@
-"""PageSum's weights as published by the authors and as exported."""
+"""Files of PageSum and SimCAS as their authors and as exports write them."""
 
 import json
 import shutil
 
+import jax
 from ml_collections import ConfigDict
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from safetensors.numpy import save_file
 
 import locost_jax
 from locost_jax import models
@@ -17,11 +19,12 @@ from locost_jax.training import warm_start
 from locost_jax.workdir import checkpoint
 from tests.hugging_face.converting import GOLDEN
 
-SOURCE = GOLDEN / 'pagesum'
+PAGESUM, SIMCAS = GOLDEN / 'pagesum', GOLDEN / 'simcas'
+STORED = 'state_dict.safetensors'
 
 
 def test_a_pagesum_is_recognised_by_its_confidence_layer():
-  assert configs.model_config(SOURCE)['name'] == 'pagesum'
+  assert configs.model_config(PAGESUM)['name'] == 'pagesum'
   assert configs.model_config(GOLDEN / 'bart')['name'] == 'bart'
 
 
@@ -32,7 +35,7 @@ def test_a_pagesum_is_recognised_by_its_confidence_layer():
 )
 def test_a_round_trip_keeps_decoding_and_padding(change, tmp_path, call):
   """A model without a confidence layer is also read as a PageSum again."""
-  config = configs.model_config(SOURCE) | change
+  config = configs.model_config(PAGESUM) | change
   params = parameters.abstract_params(models.build(config))
   params = parameters.flatten(params)
   values = np.random.default_rng(0)
@@ -41,7 +44,7 @@ def test_a_round_trip_keeps_decoding_and_padding(change, tmp_path, call):
       for path, leaf in params.items()
   }
   assert ('confidence/kernel' in params) == (change != {'decoding': 'global'})
-  call(SOURCE, tmp_path / 'run')
+  call(PAGESUM, tmp_path / 'run')
   shutil.rmtree(tmp_path / 'run' / 'checkpoints' / '0')
   checkpoint.save_params(
       tmp_path / 'run' / 'checkpoints' / '0', parameters.unflatten(params)
@@ -57,7 +60,7 @@ def test_a_round_trip_keeps_decoding_and_padding(change, tmp_path, call):
 
 
 def test_a_state_dict_without_a_config_is_refused(tmp_path):
-  shutil.copy(SOURCE / 'state_dict.safetensors', tmp_path)
+  shutil.copy(PAGESUM / 'state_dict.safetensors', tmp_path)
   with pytest.raises(InputError, match='no config.json.*bart-large-cnn'):
     locost_jax.load(tmp_path)
 
@@ -67,15 +70,15 @@ def test_the_published_state_dict_of_torch_is_read(tmp_path):
   torch = pytest.importorskip('torch')
   tensors = {
       name: torch.from_numpy(array)
-      for name, array in load_file(SOURCE / 'state_dict.safetensors').items()
+      for name, array in load_file(PAGESUM / STORED).items()
   }
   for copy in ('encoder.embed_tokens', 'decoder.embed_tokens'):
     tensors[f'model.{copy}.weight'] = tensors['model.shared.weight']
   tensors['lm_head.weight'] = tensors['model.shared.weight']
   torch.save(tensors, tmp_path / 'model_best.pt')
-  shutil.copy(SOURCE / 'config.json', tmp_path)
+  shutil.copy(PAGESUM / 'config.json', tmp_path)
   found = parameters.flatten(locost_jax.load(tmp_path).params)
-  want = parameters.flatten(locost_jax.load(SOURCE).params)
+  want = parameters.flatten(locost_jax.load(PAGESUM).params)
   assert found.keys() == want.keys()
   for path, array in found.items():
     np.testing.assert_array_equal(array, want[path], err_msg=path)
@@ -95,3 +98,50 @@ def test_a_pagesum_starts_from_a_bart():
   fresh = set(parameters.flatten(abstract)) - set(params)
   assert fresh == {'confidence/kernel', 'confidence/bias'}
   assert report
+
+
+def copy_as(tmp_path, rename):
+  """Copies the directory with renamed tensors and a copy of the embedding."""
+  target = tmp_path / 'renamed'
+  shutil.copytree(SIMCAS, target)
+  tensors = load_file(SIMCAS / STORED)
+  tensors['lm_head.weight'] = tensors['model.shared.weight']
+  save_file({rename(name): x for name, x in tensors.items()}, target / STORED)
+  return target
+
+
+@pytest.mark.parametrize(
+    'rename',
+    [
+        lambda name: 'model.' + name,
+        lambda name: name.removeprefix('model.'),
+    ],
+)
+def test_names_with_and_without_a_prefix(rename, tmp_path):
+  want = locost_jax.load(SIMCAS)
+  found = locost_jax.load(copy_as(tmp_path, rename))
+  assert found.config == want.config
+  jax.tree.map(np.testing.assert_array_equal, found.params, want.params)
+
+
+def test_keys_of_simcas_in_config_json():
+  """A plain release has no keys: its tensors identify the model."""
+  config = configs.model_config(SIMCAS)
+  assert config['name'] == 'simcas'
+  assert config | models.default_keys('simcas') | {'pad_id': 1} == (
+      config
+      | {'num_decoder_heads': 0, 'copy': False, 'copy_dim': 64, 'copy_ngram': 0}
+  )
+  written = configs.to_released(config)
+  assert not any('simcas' in key for key in written)
+  assert configs.from_released(written)['name'] == 'bart'
+  changed = config | dict(align='mean', limit=64, padding='tokens')
+  written = configs.to_released(changed)
+  assert written['simcas_limit'] == 64
+  assert configs.from_released(written) == changed
+
+
+def test_a_simcas_reads_a_text_as_chunks():
+  assert locost_jax.load(SIMCAS).pages.pages == 'chunks'
+  with pytest.raises(InputError, match="pages='spatial' must be one of"):
+    locost_jax.load(SIMCAS, pages='spatial')
