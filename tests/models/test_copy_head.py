@@ -286,14 +286,6 @@ def test_beams(name):
   np.testing.assert_array_equal(in_steps, tokens)
 
 
-@pytest.mark.products
-def test_models_without_a_copy_head_do_not_change():
-  for name in NAMES:
-    params = parameters.abstract_params(make(name, copy=False))
-    assert 'copy_head' not in params
-    assert 'copy_head' in drawn(name)[0]
-
-
 def test_an_empty_document_has_nothing_to_copy():
   _, inputs, targets = drawn('t5')
   empty = np.zeros_like(inputs)

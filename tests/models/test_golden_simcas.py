@@ -150,12 +150,3 @@ def test_golden_greedy_tokens(monkeypatch):
     state = generate.advance(model, params, settings, shared, state, 20)
     tokens, _ = generate.finish(settings, state)
     np.testing.assert_array_equal(tokens, io['greedy_tokens'])
-
-
-def test_the_golden_directory_loads():
-  summarizer = golden.load('simcas')
-  assert summarizer.config == golden_model()[0].config
-  assert summarizer.config.padding == 'release'
-  assert summarizer.config.dropout_rate == 0
-  logits = summarizer.logits(arrays()['input_ids'], arrays()['output_ids'])
-  assert logits.shape == (1, 10, 96)

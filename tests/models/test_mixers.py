@@ -62,7 +62,3 @@ def test_every_parameter_has_a_place_on_a_mesh(model):
     if path.endswith(('kernel', 'token_embedding/embedding')):
       assert sorted(filter(None, spec)) == ['fsdp', 'tensor']
       assert spec[0] is None or leaf.ndim == 2  # never over layers
-
-
-def test_keys_seen_are_at_most_the_length(model):
-  assert 0 <= model.config.keys_seen(1 << 20) <= 1 << 20

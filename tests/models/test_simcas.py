@@ -97,18 +97,6 @@ def test_a_batch_matches_its_documents_one_by_one(options):
   np.testing.assert_allclose(run(wide, targets, **changes), together, 0, 1e-5)
 
 
-@pytest.mark.parametrize('align', ALIGNS)
-def test_exchanges_differ(align):
-  """The exchanges differ if there are several chunks."""
-  inputs, targets = documents(), tokens(7, len(COUNTS), 5)
-  run = functools.partial(of_three, inputs, targets, select='none')
-  own = run(align=align)
-  for other in set(ALIGNS) - {align}:
-    found = abs(run(align=other) - own)
-    assert found[0].max() == 0
-    assert found[1:].max((1, 2)).min() > 1e-3
-
-
 def plain_exchange(h, mask, align):
   """`chunks.exchange` for one document, as a loop over its chunks."""
   out = np.array(h)
@@ -464,8 +452,3 @@ def test_flops_match_the_traced_step(select):
   small.check_flops(model, (2, 3, 256), (2, 64))
   parts = flops.train_step(model.config, 2, 256, 64, 3)
   assert (parts['selector'] > 0) == (select == 'ppo')
-
-
-def test_chunks_longer_than_the_positions_are_refused():
-  with pytest.raises(InputError, match='inputs have 41 tokens'):
-    run(tokens(5, 1, 2, 41), tokens(7, 1, 5))

@@ -189,13 +189,6 @@ def test_a_batch_matches_its_documents_one_by_one(changes):
   np.testing.assert_allclose(back[::-1], together, 0, 1e-5)
 
 
-def test_the_first_tokens_are_kept():
-  mask = run(documents(), select='first_k', limit=7, method='encode')['mask']
-  assert [list(np.flatnonzero(row)) for row in np.asarray(mask)] == [
-      list(range(n)) for n in (5, 7, 7, 7)
-  ]
-
-
 @pytest.mark.parametrize('absorbed', [False, True])
 def test_steps_over_a_compact_memory_match_the_decoder(
     monkeypatch, small_buckets, absorbed
