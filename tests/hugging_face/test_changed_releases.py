@@ -20,7 +20,6 @@ from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests.deadline import within
 from tests.hugging_face.converting import change_json
-from tests.hugging_face.converting import GOLDEN
 from tests.hugging_face.converting import WEIGHTS
 
 
@@ -277,12 +276,3 @@ def test_pipes_as_vocabularies(tmp_path, name):
       continue
     with pytest.raises(InputError, match='is a named pipe, expected'), within():
       vocabulary_lib.load_vocabulary(path)
-
-
-def test_an_export_has_its_model_type(tmp_path):
-  config = configs.model_config(GOLDEN / 'locost_a_tiny')
-  settings = configs.generation_settings(GOLDEN / 'locost_a_tiny')
-  written = configs.release(config, settings, 'float32')
-  assert written['model_type'] == 'locost'
-  (tmp_path / 'config.json').write_text(json.dumps(written))
-  assert configs.model_config(tmp_path) == config
