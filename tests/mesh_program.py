@@ -201,23 +201,21 @@ def placed(params, mesh, batch, pad_id=0):
   return params, sharding.global_batch(batch, mesh, pad_id)
 
 
-def step_in_float64(meshes):
-  """`step` in pieces, with float64 parameters."""
-  jax.config.update('jax_enable_x64', True)
-  return step(meshes, True, dtype='float64')
-
-
 def step(meshes, in_pieces, dtype='float32'):
-  """Returns how much a step on each mesh differs from one device's."""
+  """`steps` of LOCOST."""
+  return steps(make_config(), make_batch(), meshes, in_pieces, dtype)
+
+
+def steps(config, batch, meshes, in_pieces, dtype):
+  """Returns how much a step on each mesh differs from one device's.
+
+  batch has numpy arrays; in_pieces: also for its short texts.
+  """
+  jax.config.update('jax_enable_x64', dtype == 'float64')
   if in_pieces:
     long_attention.LONG = 0
     tokenwise.CPU_PIECE = 24
   remat = 'pieces' if in_pieces else 'none'
-  return steps(make_config(), make_batch(), meshes, remat, dtype)
-
-
-def steps(config, batch, meshes, remat, dtype='float32'):
-  """`step` of a config's model with a batch of numpy arrays."""
   model = models.build(config.model, dtype=dtype, remat=remat)
   pad_id = model.config.pad_id
   # An optimiser that changes nothing and keeps the gradient.

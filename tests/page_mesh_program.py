@@ -87,15 +87,10 @@ def naively(function, *arguments):
 
 
 def step(meshes, in_pieces=False, model=(), dtype='float32'):
-  """Returns how much a step on each mesh differs from one device's."""
-  jax.config.update('jax_enable_x64', dtype == 'float64')
-  if in_pieces:
-    long_attention.LONG = 0
-    tokenwise.CPU_PIECE = 24
-  remat = 'pieces' if in_pieces else 'none'
+  """`mesh_program.steps` of a model that reads pages."""
   config = make_config(**dict(model))
   batch = make_batch(config.model.name)
-  return mesh_program.steps(config, batch, meshes, remat, dtype)
+  return mesh_program.steps(config, batch, meshes, in_pieces, dtype)
 
 
 def control(sizes):

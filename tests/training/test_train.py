@@ -559,5 +559,5 @@ def test_each_piece_of_a_batch_has_another_key(accumulate):
 def test_a_step_of_locost_in_float64():
   """In pieces, because their loop counters are then 64 bits wide too."""
   meshes = [(2, 2, 1, 2)]
-  (result,) = mesh_program.run('step_in_float64', meshes)
+  (result,) = mesh_program.run('step', meshes, True, 'float64')
   assert result['loss'] < 1e-13 and result['gradients'] < 1e-12, result
