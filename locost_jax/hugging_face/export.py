@@ -70,15 +70,11 @@ class Exported:
         for name, shape in self.shapes.items()
     }
     shards = split(sizes, max_shard_size)
-    stem, dot, suffix = SAFETENSORS.rpartition('.')
-    files = (
-        [SAFETENSORS]
-        if len(shards) == 1
-        else [
-            f'{stem}-{i:05}-of-{len(shards):05}{dot}{suffix}'
-            for i in range(1, len(shards) + 1)
-        ]
-    )
+    files = [SAFETENSORS]
+    if len(shards) > 1:
+      stem, suffix = SAFETENSORS.split('.')
+      of = f'of-{len(shards):05}.{suffix}'
+      files = [f'{stem}-{i:05}-{of}' for i in range(1, len(shards) + 1)]
     count = itertools.count(1)
     for file, names in zip(files, shards, strict=True):
       self._write_file(
