@@ -64,10 +64,8 @@ def choose_examples(task, cache, data):
   return Subset(cache, chosen)
 
 
-class Mixture:
+class Mixture(records.TrainingSet):
   """The training splits of several tasks, as data/pipeline.py reads them."""
-
-  windows = 1
 
   def __init__(self, tasks, cap, seed):
     """Makes the mixture.
@@ -83,11 +81,6 @@ class Mixture:
   def total(self):
     """Returns the number of records in an epoch."""
     return sum(self._sizes)
-
-  def sizes(self, epoch, index):
-    """Returns the number of records of each task in an epoch."""
-    del epoch, index
-    return self._sizes
 
   def window(self, epoch, index):
     """Returns the records of each task in an epoch, as caches."""

@@ -70,8 +70,7 @@ class TrainingSet:
 
   def sizes(self, epoch, index):
     """Returns the number of records of each part of a window."""
-    del epoch, index
-    return [len(self)]
+    return [len(part) for part in self.window(epoch, index)]
 
   def window(self, epoch, index):
     """Returns the parts of a window, as caches."""
