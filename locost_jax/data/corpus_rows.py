@@ -40,6 +40,11 @@ class Corpus(NamedTuple):
   # Settings of span corruption; None: no document is corrupted.
   span_corruption: dict | None = None
 
+  def rows(self, split):
+    """Yields the rows of all shards of a split."""
+    for shard in self.splits[split]:
+      yield from self.read(split, shard)
+
 
 def stat_files(files):
   """Returns [[absolute path, bytes, modification time or hash]]."""

@@ -110,9 +110,7 @@ def _measure(task, found, split, vocabulary, data, max_documents, progress):
   hashes, examples, unusable = set(), [], 0
   lengths = []  # tokens of input, target; tokens cut of each
   make = preprocessors.maker(found, data, vocabulary)
-  shards = found.splits[split]
-  rows = (row for shard in shards for row in found.read(split, shard))
-  for number, row in enumerate(rows):
+  for number, row in enumerate(found.rows(split)):
     if number == max_documents > 0:
       break
     progress.write([f'{task} {split}: {number} documents'])

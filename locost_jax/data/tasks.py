@@ -157,14 +157,13 @@ def check_training(config):
 def _check_any(config, found, split):
   """Raises an InputError unless the split has a usable row."""
   rows = 0
-  for file in found.splits[split]:
-    for row in found.read(split, file):
-      # Summaries of a test split may be hidden, that is, empty.
-      if (split != 'train' and found.gsg is None) or corpus_rows.is_usable(
-          row, found.gsg
-      ):
-        return
-      rows += 1
+  for row in found.rows(split):
+    # Summaries of a test split may be hidden, that is, empty.
+    if (split != 'train' and found.gsg is None) or corpus_rows.is_usable(
+        row, found.gsg
+    ):
+      return
+    rows += 1
   raise empty_error(config, found, split, rows)
 
 
@@ -172,10 +171,7 @@ def empty_error(config, found, split, rows):
   """Returns the InputError for a split that gives no record."""
   where = config.data[f'{split}_files'] if found.name == 'jsonl' else ''
   where = where or found.name
-  has_held_out = lambda: any(
-      next(found.read('validation', file), None)
-      for file in found.splits['validation']
-  )
+  has_held_out = lambda: any(found.rows('validation'))
   if found.held_out and not rows and (split == 'validation' or has_held_out()):
     is_text = any(map(file_formats.is_text, found.splits['train']))
     return InputError(
@@ -220,12 +216,7 @@ def training_texts(config):
   """
   configs = members(config).values()
   for member in configs:
-    found = corpus_lib.corpus(member)
-    rows = (
-        row
-        for shard in found.splits['train']
-        for row in found.read('train', shard)
-    )
+    rows = corpus_lib.corpus(member).rows('train')
     for row in itertools.islice(rows, VOCABULARY_DOCUMENTS // len(configs)):
       yield from corpus_rows.texts(row, bool(member.data.pages))
 

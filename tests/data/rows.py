@@ -55,10 +55,7 @@ def story(i):
 
 
 def read_all(config, split):
-  found = corpus_lib.corpus(config)
-  return [
-      row for shard in found.splits[split] for row in found.read(split, shard)
-  ]
+  return list(corpus_lib.corpus(config).rows(split))
 
 
 def store_tfds(directory, name, config, version, splits, shards):
