@@ -260,21 +260,6 @@ def test_c4_in_the_files_of_allenai(config, tmp_path):
   tasks.check_size(config, corpus_lib.corpus(config), 'train')  # not asserted
 
 
-@pytest.mark.parametrize(
-    'more,message',
-    [
-        (dict(sections=[dict(heading='a')]), 'sections. must be a list of obj'),
-        (dict(references=[1]), 'references. must be a list of strings'),
-        (dict(query=3), 'query. must be a string, got'),
-    ],
-)
-def test_wrong_optional_fields(config, tmp_path, more, message):
-  config.data.task = 'arxiv'
-  write_jsonl(tmp_path / 'corpora' / 'arxiv' / 'train.jsonl', [row(0, **more)])
-  with pytest.raises(InputError, match=rf'n\.jsonl: row 1: field .{message}'):
-    read_all(config, 'train')
-
-
 def test_several_references_reach_the_records(config, tmp_path):
   config.data.update(task='squality', check_sizes=False)
   place = tmp_path / 'corpora' / 'squality'

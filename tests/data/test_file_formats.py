@@ -312,6 +312,14 @@ BAD = {
         'references. must be a list of str',
     ),
     'p.csv': (MORE % (b'sections', b'[' * 100_000), "sections' must be a list"),
+    'b.jsonl': (
+        lambda: to_jsonl([dict(ROWS[0], sections=[dict(heading='a')])]),
+        ": row 1: field 'sections' must be a list of objects with",
+    ),
+    'c.jsonl': (
+        lambda: to_jsonl([dict(ROWS[0], references=[1])]),
+        ": row 1: field 'references' must be a list of strings",
+    ),
     # Files.
     'q.csv.gz': (FINE, ': cannot be read'),
     'r.csv.gz': (gzip.compress(FINE * 9999)[:99], ': cannot be read'),

@@ -152,15 +152,3 @@ def test_pages_as_the_model_reads_them(run_command, succeed, tmp_path):
   inputs = json.loads(out)['splits']['train']['inputs']
   assert inputs['longest'] == 36 + 1
   assert inputs['tokens_cut'] == (36 - 20) / 37
-
-
-@pytest.mark.parametrize(
-    'arguments,message',
-    [
-        (('--task=arxv',), 'did you mean arxiv?'),
-        ((), 'nothing to train on'),
-    ],
-)
-def test_wrong_flags(run_command, arguments, message):
-  status, out, err = run_command(inspect, *arguments)
-  assert status == 2 and message in err and err.count('\n') == 1 and not out

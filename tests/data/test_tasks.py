@@ -446,7 +446,6 @@ def c4(tmp_path_factory):
 @pytest.mark.slow
 def test_prepared_c4_shard_by_shard(c4, tmp_path, monkeypatch):
   config = make_config(task='c4_gsg', tfds_dir=c4, window_shards=2)
-  config.eval.examples = 4
   tasks.check(config)
   whole = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'whole')
   expected = {
@@ -464,10 +463,6 @@ def test_prepared_c4_shard_by_shard(c4, tmp_path, monkeypatch):
   assert streamed.total() == 50
   assert found == expected
   streamed.close()
-  validation = cache_lib.open_cache(
-      config, BYTES, 'validation', tmp_path / 'shards'
-  )
-  assert len(validation) == 4
 
 
 @pytest.mark.runs
