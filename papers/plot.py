@@ -31,15 +31,12 @@ from papers.figures import selection
 from papers.figures import sentences
 from papers.figures import start_states
 from papers.figures import style
-from papers.figures import time_scales
 
 # Kind -> function: its positional arguments are the inputs, its keywords flags.
 KINDS = {
     'curves': curves.draw,
     'kernels': kernels.draw_kernels,
     'kernel_map': kernels.draw_map,
-    'context': kernels.draw_contexts,
-    'time_scales': time_scales.draw,
     'score_memory': comparisons.draw_memory,
     'score_length': comparisons.draw_lengths,
     'cost': costs.draw,

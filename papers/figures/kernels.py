@@ -1,19 +1,11 @@
-"""LOCOST's kernels and their context (figures 3, 6 and 7; section 4.1).
+"""LOCOST's kernels (figures 3, 6 and 7).
 
 A channel weighs a token at distance l by |K[l]|, with K of `ops.ssm.kernel`.
-Two measures say how far a channel looks:
-
-- the effective context: the number of first lags with 95% of sum_l |K[l]|
-  (`ops.ssm.context_range`);
-- the bound of section 4.1, |dy_j / du_(j-l)| <= rho(A)^l |c^T b|: the distance
-  at which rho(A)^l falls to 5%, with the spectral radius rho(A) = max_n |z_n|.
-  The slowest state alone decides it, even if its weight is small.
 
 Axes: C directions (0: the tokens before, 1: those after), D channels, L lags.
 """
 
 import functools
-import math
 
 import jax
 import numpy as np
@@ -23,11 +15,9 @@ from locost_jax.errors import InputError
 from locost_jax.models import locost
 from locost_jax.ops import ssm
 from locost_jax.ops import ssm_kernel
-from papers.figures import points
 from papers.figures import style
 
 DIRECTIONS = ('tokens before', 'tokens after')
-SHARE = 0.95  # of a kernel's weight is in its effective context
 _COLORS = style.COLORS[:2]
 
 
@@ -37,11 +27,11 @@ def _layer_kernels(config, parameters, length):
   kernels = ssm_kernel.kernel(log_z, w, length)
   if config.variant == 'paper' and config.bidirectional:
     kernels = kernels.at[0, :, 0].set(0)  # lag 0 is the second direction's
-  return kernels, log_z[0]
+  return kernels
 
 
 def of_layers(workdir, length):
-  """Returns (kernels [C, D, L], bound [C, D] in tokens) of each layer."""
+  """Returns the kernels of each layer, float [C, D, L]."""
   summarizer = locost_jax.load(workdir)
   config = summarizer.config
   if not isinstance(config, locost.LocostConfig):
@@ -53,17 +43,8 @@ def of_layers(workdir, length):
   found = []
   for layer in range(config.num_layers):
     own = jax.tree.map(lambda x, i=layer: x[i], stacked)
-    kernels, log_radius = _layer_kernels(config, own, length)
-    slowest = np.asarray(log_radius, float).max(-1)  # [G, D], below 0
-    bound = math.log(1 - SHARE) / np.minimum(slowest, -1e-12)
-    kernels = np.asarray(kernels)
-    found.append((kernels, np.broadcast_to(bound, kernels.shape[:2])))
+    found.append(np.asarray(_layer_kernels(config, own, length)))
   return found
-
-
-def context_range(kernels):
-  """Returns the effective contexts of kernels: [..., L] -> int [...]."""
-  return np.asarray(ssm.context_range(kernels, SHARE))
 
 
 def decay(kernel):
@@ -87,7 +68,7 @@ def draw_kernels(workdir, *, channel=0, length=2048):
   The line is the weight |K|, scaled so that its largest value is 1. The bars
   show its decay: the mean in bins of distances. The paper shows channel 0.
   """
-  layers = [kernels for kernels, _ in of_layers(workdir, length)]
+  layers = of_layers(workdir, length)
   if not 0 <= channel < layers[0].shape[1]:
     raise InputError(
         f'--channel={channel}: expected a channel from 0 to '
@@ -131,9 +112,10 @@ def _draw_kernel(axis, kernel, sign, color, name):
 def draw_map(workdir, *, length=2048):
   """Kernels of all channels and layers (LOCOST 7).
 
-  Channels are sorted by effective context, which shows a layer's time scales.
+  Channels are sorted by effective context: the number of first lags that have
+  95% of the weight. This shows a layer's time scales.
   """
-  layers = [kernels for kernels, _ in of_layers(workdir, length)]
+  layers = of_layers(workdir, length)
   C, D, _ = layers[0].shape
   groups = min(3, len(layers))  # layers side by side
   rows = -(-len(layers) // groups)
@@ -141,7 +123,8 @@ def draw_map(workdir, *, length=2048):
   edges = np.unique(np.geomspace(1, length + 1, 200).astype(int))
   look = dict(norm='log', vmin=1e-3, vmax=1, cmap='viridis', rasterized=True)
   for number, kernels in enumerate(layers):
-    order = np.argsort(context_range(kernels).mean(0))
+    contexts = np.asarray(ssm.context_range(kernels))
+    order = np.argsort(contexts.mean(0))
     for c in range(C):
       axis = axes[number // groups, number % groups * C + c]
       weights = binned(kernels[c][order], edges) / (np.abs(kernels).max() or 1)
@@ -170,45 +153,3 @@ def binned(kernels, edges):
   The edges are ascending distances, counted from 1; the last is L + 1.
   """
   return np.maximum.reduceat(np.abs(kernels), edges[:-1] - 1, axis=1)
-
-
-def draw_contexts(workdir, *workdirs, length=2048):
-  """Effective context of each channel (LOCOST, section 4.1).
-
-  A point is the effective context of a channel, a bar the median of the points,
-  a diamond the median of the bound.
-  """
-  paths = [workdir, *workdirs]
-  figure, axes = style.make_figure(
-      len(paths), 1, 5.6, 2.7, sharex=False, sharey=True
-  )
-  for axis, name, path in zip(axes[:, 0], points.short_names(paths), paths):
-    found = of_layers(path, length)
-    for c, color in enumerate(_COLORS[: len(found[0][0])]):
-      for layer, (kernels, bound) in enumerate(found, start=1):
-        x = layer + (0.42 * c - 0.21 if len(kernels) > 1 else 0)
-        _draw_context(axis, x, kernels[c], bound[c], color, DIRECTIONS[c])
-    axis.axhline(length, color='gray', linewidth=0.6, linestyle=':')
-    style.count_on(axis.yaxis)
-    axis.set(title=name, ylabel='effective context\nin tokens', xlabel='layer')
-    style.integers_on(axis.xaxis, 12)
-  style.add_legend(figure, axes[:, 0])
-  return figure
-
-
-def _draw_context(axis, x, kernels, bound, color, direction):
-  """Draws the channels of one direction of a layer around x."""
-  ranges = context_range(kernels)
-  # Spread points by the golden ratio: even, and the same in every call.
-  spread = (np.arange(len(ranges)) * 0.618034) % 1 - 0.5
-  size = 3 if len(ranges) > 64 else 6
-  look = dict(alpha=0.45, markeredgewidth=0, rasterized=True)
-  axis.plot(
-      x + 0.28 * spread, ranges, '.', color=color, markersize=size, **look
-  )
-  middle, look = [np.median(ranges)] * 2, dict(color=color, linewidth=2.2)
-  label = f'{direction}, median'
-  axis.plot((x - 0.17, x + 0.17), middle, label=label, **look)
-  look = dict(color='white', markersize=4, markeredgecolor=color)
-  label = f'{direction}, bound'
-  axis.plot(x, np.median(bound), 'D', label=label, **look)

@@ -100,11 +100,11 @@ def bytes_on(axis, most):
   axis.set_major_formatter(lambda value, _: format_bytes(value))
 
 
-def integers_on(axis, most=5):
+def integers_on(axis):
   """Puts ticks at whole numbers on an axis."""
   from matplotlib.ticker import MaxNLocator
 
-  axis.set_major_locator(MaxNLocator(most, integer=True))
+  axis.set_major_locator(MaxNLocator(5, integer=True))
 
 
 def add_legend(figure, axes):

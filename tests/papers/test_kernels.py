@@ -1,7 +1,5 @@
 """Pictures of kernels show the numbers of the recurrence."""
 
-import math
-
 import jax
 import numpy as np
 import pytest
@@ -57,7 +55,7 @@ def expected(summarizer):
 
 
 def test_kernels_are_those_of_the_recurrence(workdir, expected):
-  for (found, _), own in zip(kernels.of_layers(workdir, L), expected):
+  for found, own in zip(kernels.of_layers(workdir, L), expected):
     np.testing.assert_allclose(found, own, rtol=1e-4, atol=1e-5)
 
 
@@ -92,49 +90,6 @@ def plain_context(kernel, share=0.95):
     if seen >= share * total:
       return lags
   return len(kernel)
-
-
-def contexts(workdir):
-  """Returns effective contexts and bounds, [layers, C, D]."""
-  found = kernels.of_layers(workdir, L)
-  ranges = np.array([kernels.context_range(layer) for layer, _ in found])
-  return ranges, np.array([bound for _, bound in found])
-
-
-def test_effective_context_by_a_plain_loop(workdir, summarizer, expected):
-  ranges, bounds = contexts(workdir)
-  assert ranges.shape == expected.shape[:3]
-  plain = [
-      [[plain_context(k) for k in channels] for channels in directions]
-      for directions in expected
-  ]
-  # Rounding may move a sum over the limit, by one lag.
-  assert abs(ranges - np.array(plain)).max() <= 1
-  assert (ranges == plain).mean() > 0.95
-  stacked = summarizer.params['encoder']['layers']['mixer']['ssm']
-  for layer in range(2):
-    dt = np.exp(np.float64(stacked['log_dt'][layer]))
-    rates = np.exp(np.float64(stacked['log_A_real'][layer]))
-    for c in range(2):
-      g = min(c, len(dt) - 1)
-      for d in range(16):
-        radius = max(abs(math.exp(-dt[g, d] * rate)) for rate in rates[g, d])
-        assert radius ** bounds[layer, c, d] == pytest.approx(0.05, rel=1e-4)
-
-
-def test_the_picture_of_contexts_has_every_channel(workdir):
-  figure = kernels.draw_contexts(workdir, length=L)
-  ranges, bounds = contexts(workdir)
-  drawn = {'points': [], 'medians': [], 'bounds': []}
-  for line in figure.axes[0].lines:
-    kind = {'.': 'points', 'D': 'bounds'}.get(line.get_marker(), 'medians')
-    drawn[kind].append(line.get_ydata())
-  order = [ranges[layer, c] for c in range(2) for layer in range(2)]
-  np.testing.assert_array_equal(drawn['points'], order)
-  assert [y[0] for y in drawn['medians'][:4]] == [np.median(x) for x in order]
-  assert [y[0] for y in drawn['bounds']] == pytest.approx(
-      [np.median(bounds[layer, c]) for c in range(2) for layer in range(2)]
-  )
 
 
 def test_the_map_has_the_largest_weights_of_each_bin(workdir, expected):

@@ -108,8 +108,6 @@ INPUTS = {
     'curves': 'run selecting.jsonl',
     'kernels': 'run',
     'kernel_map': 'run',
-    'context': 'run run',
-    'time_scales': 'run',
     'score_memory': 'points.jsonl',
     'score_length': 'points.jsonl run',
     'cost': 'train.json encode.json',
