@@ -7,8 +7,8 @@
 transformers 5 has it no more. task_specific_params.summarization of config.json
 is in force: its prefix goes before each text without it. Documents that are
 longer than a model reads are cut with truncation=True only, and are an error
-otherwise. `max_length` and `min_length` count the start token, too; those of
-`Summarizer.summarize` do not.
+otherwise. `max_length` counts the start token, too, and `min_new_tokens` leaves
+out eos; the lengths of `Summarizer.summarize` do neither.
 """
 
 from locost_jax.config import decode_settings
@@ -96,12 +96,16 @@ def _translate(options, settings):
     if name not in known:
       hint = suggest(name, known)
       raise InputError(f'pipeline: has no option {name}{hint}')
-  for name in 'max_length', 'min_length':
-    if options.get(name) is not None:
-      options[name] = max(options[name] - 1, 0)
-    count = options.pop(name.replace('length', 'new_tokens'), None)
-    if count is not None:
-      options[name] = count
+  if options.get('max_length') is not None:
+    options['max_length'] = max(options['max_length'] - 1, 0)
+  # min_length is the same number: eos follows start and min_length - 1 tokens.
+  if (count := options.pop('max_new_tokens', None)) is not None:
+    options['max_length'] = count
+  if (count := options.pop('min_new_tokens', None)) is not None:
+    options['min_length'] = count + 1
+  most = options.get('max_length') or settings.max_length
+  if options.get('min_length') == most + 1:  # here eos may be the last token
+    options['min_length'] = most
   is_sampled = options.pop('do_sample', None)
   if is_sampled and options.get('num_beams') not in (None, 1):
     raise InputError(

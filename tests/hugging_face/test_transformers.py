@@ -1,6 +1,7 @@
 """Directories exchanged with transformers give the same logits."""
 
 import copy
+import dataclasses
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ import locost_jax
 from locost_jax.config import decode_settings
 from locost_jax.errors import InputError
 from locost_jax.runs import convert_weights
+from locost_jax.summarizing.summarizer import Summarizer
+from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_training
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests import tiny_run
@@ -116,6 +119,37 @@ def same_texts(model, directory, inputs, settings):
   )
   assert got == want, settings
   return got
+
+
+def test_the_lengths_of_the_pipeline(tmp_path):
+  """Texts end with a token that the model writes after three others."""
+  torch.manual_seed(0)
+  vocabulary = byte_vocabulary.ByteVocabulary()
+  values = dict(GATED, vocab_size=vocabulary.size)
+  theirs = make('T5', values, tmp_path)
+  ids = vocabulary.encode('The whale sings.') + [vocabulary.eos_id]
+
+  def write(**options):
+    with torch.no_grad():
+      return theirs.generate(torch.tensor([ids]), use_cache=False, **options)[
+          0, 1:
+      ].tolist()
+
+  eos = write(max_new_tokens=9, eos_token_id=1, min_length=9)[3]
+  ours = locost_jax.load(tmp_path)
+  ours = Summarizer(ours.model, ours.params, vocabulary)
+  ours.settings = dataclasses.replace(ours.settings, eos_id=eos, banned_ids=())
+  call, seen = locost_jax.pipeline(model=ours), set()
+  for options in (
+      *(dict(max_length=20, min_length=n) for n in range(14)),
+      *(dict(max_length=20, min_new_tokens=n) for n in range(14)),
+      *(dict(max_new_tokens=n) for n in (2, 9)),
+  ):
+    want = write(eos_token_id=eos, **options)
+    (found,) = call('The whale sings.', **options)
+    assert found['summary_text'] == vocabulary.decode(want), options
+    seen.add(len(want))
+  assert len(seen) > 3
 
 
 @pytest.mark.parametrize('name', ['t5 v1.1', 'longt5, local', 'bart'])

@@ -26,13 +26,19 @@ def summarizer():
 def test_the_options_of_transformers(summarizer):
   call = locost_jax.pipeline('summarization', model=summarizer, batch_size=2)
   texts = [TEXT, TEXT * 2, 'A short one.']
-  want = summarizer.summarize(texts, max_length=29, min_length=9, num_beams=2)
-  options = dict(max_length=30, min_length=10)  # the start token counts
+  want = summarizer.summarize(texts, max_length=29, min_length=10, num_beams=2)
+  options = dict(max_length=30, min_length=10)  # of these one has the start
   options |= dict(do_sample=False, clean_up_tokenization_spaces=True)
   found = call(texts, num_beams=2, **options)
   assert found == [{'summary_text': text} for text in want]
   (want,) = summarizer.summarize(TEXT, max_length=12)
   assert call(TEXT, max_new_tokens=12) == [{'summary_text': want}]
+  (want,) = summarizer.summarize(TEXT, max_length=12, min_length=12)
+  for equal in (
+      dict(max_new_tokens=12, min_new_tokens=12),
+      dict(max_length=13, min_length=13),
+  ):
+    assert call(TEXT, **equal) == [{'summary_text': want}]
   assert call([]) == []
   (want,) = summarizer.summarize(TEXT, max_length=30, method='sample', seed=1)
   found = call(TEXT, max_new_tokens=30, do_sample=True, seed=1)
