@@ -101,7 +101,12 @@ def stream(summarizer, jobs, options, progress, name=None):
   """
   for portion in _portions(jobs):
     tokenized = []
-    yield from _tokenize(summarizer, portion, options, progress, tokenized)
+    for job in portion:
+      progress.show('tokenising', len(tokenized), len(portion))
+      try:
+        tokenized.append(_tokenize(summarizer, job, options.max_input_length))
+      except InputError as error:
+        yield Done(job, error=error)
     if name is None:
       for job in tokenized:
         report_unknown(summarizer.vocabulary, job, job.pages, progress)
@@ -148,31 +153,25 @@ def _portions(jobs):
     yield portion
 
 
-def _tokenize(summarizer, portion, options, progress, tokenized):
-  """Appends tokenised jobs to `tokenized`; yields a Done for each failure."""
-  for job in portion:
-    progress.show('tokenising', len(tokenized), len(portion))
-    name = job.document.id
-    try:
-      read = summarizer.read(job.document.as_read, options.max_input_length)
-      models.check_length(
-          summarizer.config,
-          max(map(len, read.pages)),
-          name,
-          '; --parts=rank or hierarchical reads it part by part, '
-          '--max_input_length its beginning',
-      )
-      pages = [np.asarray(page, np.int32) for page in read.pages]
-      tokenized.append(
-          job._replace(pages=pages, total=read.tokens, dropped=read.dropped)
-      )
-    except InputError as error:
-      yield Done(job, error=error)
-    except Exception as error:  # a tokenizer may raise anything
-      reason = f'{type(error).__name__}: {" ".join(str(error).split())}'
-      yield Done(
-          job, error=InputError(f'{name}: cannot be tokenised: {reason}')
-      )
+def _tokenize(summarizer, job, most):
+  """Returns a Job with its tokens; an InputError if that is impossible."""
+  name = job.document.id
+  try:
+    read = summarizer.read(job.document.as_read, most)
+  except InputError:
+    raise
+  except Exception as error:  # a tokenizer may raise anything
+    reason = f'{type(error).__name__}: {" ".join(str(error).split())}'
+    raise InputError(f'{name}: cannot be tokenised: {reason}') from error
+  models.check_length(
+      summarizer.config,
+      max(map(len, read.pages)),
+      name,
+      '; --parts=rank or hierarchical reads it part by part, '
+      '--max_input_length its beginning',
+  )
+  pages = [np.asarray(page, np.int32) for page in read.pages]
+  return job._replace(pages=pages, total=read.tokens, dropped=read.dropped)
 
 
 def _write_batch(summarizer, batch, shape, options, progress):
@@ -181,8 +180,16 @@ def _write_batch(summarizer, batch, shape, options, progress):
   Args:
     shape: (most rows of the batch, *padded shape of each document).
   """
-  written = _generate(summarizer, batch, shape, options, progress)
-  if written is None and len(batch) == 1:
+  done = _generate(summarizer, batch, shape, options, progress)
+  if done is not None:
+    yield from done
+  elif len(batch) > 1:
+    half = len(batch) // 2
+    for part in (batch[:half], batch[half:]):
+      yield from _write_batch(
+          summarizer, part, (len(part), *shape[1:]), options, progress
+      )
+  else:
     (job,) = batch
     flag = _limiting_flag(summarizer)
     yield Done(
@@ -192,32 +199,10 @@ def _write_batch(summarizer, batch, shape, options, progress):
             f'{job.read} tokens: --{flag} lowers the need'
         ),
     )
-  elif written is None:
-    half = len(batch) // 2
-    for part in (batch[:half], batch[half:]):
-      yield from _write_batch(
-          summarizer, part, (len(part), *shape[1:]), options, progress
-      )
-  else:
-    for i, job in enumerate(batch):
-      row = _row(summarizer, job, written, i, len(batch))
-      if length := cut_length(written.tokens[i], options.settings):
-        row['cut_at'] = length
-      own = {name: x[i : i + 1] for name, x in written.memory.items()} or None
-      yield Done(job, row, tokens=written.tokens[i], memory=own)
-
-
-class _Written(NamedTuple):
-  """The result for a batch."""
-
-  tokens: Any  # int32 [rows, written]
-  seconds: tuple  # of encoding, of decoding
-  memory: dict  # the encoder's output, if kept
-  masks: list  # [rows, ...], which tokens were selected; []: all
 
 
 def _generate(summarizer, batch, shape, options, progress):
-  """Returns the _Written of a batch; None if the device ran out of memory."""
+  """Returns a Done for each job; None if the device ran out of memory."""
   # Round a batch of short documents up to a power of two so that few shapes are
   # compiled. The extra rows repeat real documents, so decoding them takes no
   # extra steps.
@@ -260,8 +245,16 @@ def _generate(summarizer, batch, shape, options, progress):
     if not memory.is_out_of_memory(error):
       raise
     return None
-  seconds = encoded - start, time.monotonic() - encoded
-  return _Written(tokens, seconds, kept, masks)
+  # A document's share: the seconds of all documents add up to the whole.
+  times = np.diff([start, encoded, time.monotonic()]) / len(batch)
+  done = []
+  for i, (job, written) in enumerate(zip(batch, tokens)):
+    row = _row(summarizer, job, written, masks[i : i + 1], times, len(batch))
+    if length := cut_length(written, options.settings):
+      row['cut_at'] = length
+    own = {name: x[i : i + 1] for name, x in kept.items()} or None
+    done.append(Done(job, row, tokens=written, memory=own))
+  return done
 
 
 def cut_length(tokens, settings):
@@ -272,18 +265,22 @@ def cut_length(tokens, settings):
   return None if is_ended and not is_forced else int(length)
 
 
-def _row(summarizer, job, written, i, documents):
-  """Makes the row of document i of a batch."""
-  # A document's share: the seconds of all documents add up to the whole.
-  encoding, decoding = (seconds / documents for seconds in written.seconds)
+def _row(summarizer, job, tokens, masks, seconds, documents):
+  """Makes the row of a document, one of `documents` in its batch.
+
+  Args:
+    masks: [which of its tokens were selected]; []: the model selects none.
+    seconds: its share of encoding and of decoding.
+  """
+  encoding, decoding = map(float, seconds)
   selected = {}
-  if written.masks:
-    number = selected_tokens.count(summarizer, job.pages, written.masks[i])
+  for mask in masks:
+    number = selected_tokens.count(summarizer, job.pages, mask)
     selected = dict(tokens_selected=number)
   document = job.document
   return dict(
       id=document.id,
-      prediction=summarizer.vocabulary.decode(written.tokens[i].tolist()),
+      prediction=summarizer.vocabulary.decode(tokens.tolist()),
       source=document.source,
       sha256=job.sha256,
       **dict(document.references),
