@@ -254,7 +254,6 @@ def main(values, arguments):
   where = write_summaries.Where(
       checkpoint=checkpoint,
       name=values.checkpoint,
-      dtype=values.dtype,
       form=form,
       output=_follow(values.output),
       overwrite=values.overwrite,

@@ -5,18 +5,16 @@ import os
 import re
 
 from locost_jax import files
-from locost_jax import models
 from locost_jax.attribution import attribution
 from locost_jax.attribution import levels as levels_lib
 from locost_jax.attribution import page
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
-from locost_jax.models import parameters
 from locost_jax.summarizing import parts as parts_lib
+from locost_jax.summarizing import provenance
 from locost_jax.summarizing import results
 from locost_jax.summarizing import token_places
-from locost_jax.workdir import checkpoint as checkpoint_lib
 
 
 class Pages:
@@ -38,9 +36,7 @@ class Pages:
     self._settings = dict(settings, checkpoint=where.checkpoint)
     self._jobs, self._progress, self._entries = jobs, progress, {}
     self.failures = 0
-    self._model = describe_model(
-        summarizer, where.name or where.checkpoint, where.dtype
-    )
+    self._model = provenance.describe_model(summarizer, where.name)
     self._model['about this model'] = where.warning or None
     self._keys = [
         page.page_key(job.document.id, job.document.as_read, self._settings)
@@ -79,7 +75,7 @@ class Pages:
     ):
       source = self._attribute(document, row, done)
       summary = source.summary
-      origin = {**self._model, **describe_row(row)}
+      origin = {**self._model, **provenance.describe_row(row)}
       html = page.render(
           name,
           source,
@@ -181,46 +177,3 @@ class Pages:
       is_index = key is not None and path == self._path
       if key not in self._keys and not (is_index and are_ours):
         results.refuse_existing(path, 'report')
-
-
-def describe_model(summarizer, checkpoint, dtype):
-  """Returns {name: value} of the model, the same for every document.
-
-  A page is for others too, so a local checkpoint is named without the
-  directories above its WORKDIR.
-
-  Args:
-    checkpoint: directory or name that was loaded.
-    dtype: name of the dtype of the activations.
-  """
-  name, step = checkpoint, None
-  if os.path.isdir(checkpoint):
-    path = os.path.abspath(summarizer.source)
-    step = checkpoint_lib.step_of(path)
-    parts = 1 if step is None else 3  # quickstart/checkpoints/1200
-    name = '/'.join(path.split('/')[-parts:])
-  return {
-      'model': next(
-          name
-          for name, (Config, _) in models.MODELS.items()
-          if type(summarizer.config) is Config
-      ),
-      'parameters': f'{parameters.count(summarizer.params):,}',
-      'checkpoint': name,
-      'step': None if step is None else f'{step:,}',
-      'dtype': dtype,
-  }
-
-
-def describe_row(row):
-  """Returns {name: value} of a summary's row: its tokens and its time."""
-  batch = row['documents_in_batch']
-  share = f', its share of a batch of {batch} documents' if batch > 1 else ''
-  return {
-      'tokens read': f'{row["tokens_read"]:,} of {row["tokens_total"]:,}',
-      'summary': results.describe_cut(row) or None,
-      'seconds': (
-          f'{row["seconds"]:.1f} (encoding {row["seconds_encoding"]:.1f}, '
-          f'decoding {row["seconds_decoding"]:.1f}{share})'
-      ),
-  }

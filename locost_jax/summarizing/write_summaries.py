@@ -6,30 +6,22 @@ document also gets a page that shows the sources of its summary.
 
 import collections
 import contextlib
-import dataclasses
-import hashlib
 import os
 import signal
 import sys
 import threading
 from typing import NamedTuple
 
-import jax
-import numpy as np
-
-from locost_jax.config import decode_settings
-from locost_jax.config import versions
 from locost_jax.config.progress import Progress
 from locost_jax.devices import memory
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
-from locost_jax.models import parameters
 from locost_jax.summarizing import documents as documents_lib
+from locost_jax.summarizing import provenance
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import results
 from locost_jax.summarizing import stream
-from locost_jax.workdir import checkpoint
 
 _LeftOut = documents_lib.LeftOut
 
@@ -39,7 +31,6 @@ class Where(NamedTuple):
 
   checkpoint: str  # directory that was loaded
   name: str  # of the checkpoint, as the user gave it
-  dtype: str
   form: str  # see `results.Form`
   output: str | None  # FILE; None: stdout
   overwrite: bool  # replaces FILE
@@ -59,10 +50,10 @@ def write(summarizer, documents, options, where, unread=()):
     The number of summaries and pages that could not be written.
   """
   progress = Progress()
-  settings = describe_settings(summarizer, options)
+  settings = provenance.describe_settings(summarizer, options)
   made_with = {}
   if where.form != 'text' or where.output:
-    made_with = describe_origin(summarizer, settings, options, where.dtype)
+    made_with = provenance.describe_origin(summarizer, settings, options)
   jobs = _make_jobs(documents, summarizer.pages, progress)
   pages, todo = None, jobs
   if where.report:
@@ -184,7 +175,7 @@ def _make_jobs(documents, pages, progress):
       lacking.append(document.id)
     document = document._replace(text=text.text, as_read=text)
     read = reading.front_of(text) + text.text
-    jobs.append(stream.Job(number, document, hash_text(read)))
+    jobs.append(stream.Job(number, document, provenance.hash_text(read)))
   if lacking:
     more = f' and {len(lacking) - 1} more' if lacking[1:] else ''
     progress.note(
@@ -192,58 +183,6 @@ def _make_jobs(documents, pages, progress):
         f"{pages.pages!r} pages are made of; cut into 'spatial' pages instead"
     )
   return jobs
-
-
-# --- What made a summary ---
-
-
-def hash_text(text):
-  """Returns the SHA-256 of a text's UTF-8 form, in hexadecimal."""
-  return hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()
-
-
-def fingerprint(summarizer):
-  """Returns a hash of a model's parameters, config and vocabulary."""
-  digest = hashlib.sha256(repr(summarizer.config).encode())
-  digest.update(summarizer.vocabulary.fingerprint.encode())
-  for path, leaf in parameters.flatten(summarizer.params).items():
-    leaf = np.ascontiguousarray(leaf)
-    digest.update(f'{path} {leaf.dtype.name}{leaf.shape}'.encode())
-    digest.update(leaf.reshape(-1).view(np.uint8))
-  return digest.hexdigest()[:16]
-
-
-def describe_settings(summarizer, options):
-  """Returns {name: value} of all that decides how a document is summarised."""
-  pages = dataclasses.asdict(summarizer.pages) if summarizer.pages else {}
-  pages.pop('query_in', None)
-  return {
-      **decode_settings.as_dict(options.settings),
-      'method': decode_settings.method_of(options.settings),
-      'seed': options.seed,
-      'max_input_length': options.max_input_length,
-      **pages,
-  }
-
-
-def describe_origin(summarizer, settings, options, dtype):
-  """Returns the fields of every row that reproduce its summary."""
-  # Not chosen again: a run that trains may have a better one by now.
-  path = os.path.abspath(summarizer.source)
-  device = jax.local_devices()[0]
-  how = options.parts._asdict() if options.parts else {}
-  return dict(
-      settings={**settings, **how},
-      dtype=dtype,
-      checkpoint=dict(
-          path=path,
-          step=checkpoint.step_of(path),
-          fingerprint=fingerprint(summarizer),
-      ),
-      versions=dict(locost_jax=versions.__version__, jax=jax.__version__),
-      backend=device.platform,
-      device=device.device_kind,
-  )
 
 
 def _describe_done(done, total, pages):

@@ -16,7 +16,7 @@ from locost_jax.attribution import page as page_lib
 from locost_jax.attribution import passages as passages_lib
 from locost_jax.generation import generate
 from locost_jax.models import parameters
-from locost_jax.summarizing import report
+from locost_jax.summarizing import provenance
 from tests import browser
 from tests import browser_driver
 from tests import tiny_run
@@ -273,14 +273,14 @@ def test_labels_are_apart():
 
 def test_a_cut_summary_says_so():
   row = dict(make_row('', 9), documents_in_batch=1, cut_at=32)
-  origin = {**ORIGIN, **report.describe_row(row)}
+  origin = {**ORIGIN, **provenance.describe_row(row)}
   page = page_lib.render('name', make_source(), SETTINGS, origin=origin)
   assert '<small>(cut at 32 tokens)</small>' in page
 
 
 def test_seconds_name_the_batch():
   row = dict(make_row('', 1000), tokens_read=9, documents_in_batch=2)
-  shown = report.describe_row(row)
+  shown = provenance.describe_row(row)
   assert shown['tokens read'] == '9 of 1,000'
   assert shown['seconds'].endswith('share of a batch of 2 documents)')
 

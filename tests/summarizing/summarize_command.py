@@ -66,5 +66,5 @@ def use(monkeypatch, summarizer):
       raising=False,
   )
   monkeypatch.setattr(
-      'locost_jax.summarizing.write_summaries.describe_origin', lambda *_: {}
+      'locost_jax.summarizing.provenance.describe_origin', lambda *_: {}
   )

@@ -14,8 +14,8 @@ import pytest
 import locost_jax
 from locost_jax import summarize
 from locost_jax.config import decode_settings
+from locost_jax.summarizing import provenance
 from locost_jax.summarizing import reading
-from locost_jax.summarizing import write_summaries
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from tests.summarizing.summarize_command import error_line
@@ -82,7 +82,7 @@ def test_a_row_holds_all_settings_that_reproduce_it(run, call_json, tmp_path):
   command = '--checkpoint', run, tmp_path / 'a.txt'
   _, (row,), _ = call_json(*command, '--no_repeat_ngram_size=2')
   assert row['source'] == str(tmp_path / 'a.txt')
-  assert row['sha256'] == write_summaries.hash_text('A text.')
+  assert row['sha256'] == provenance.hash_text('A text.')
   assert row['checkpoint']['path'] == str(run / 'checkpoints' / '2')
   assert row['checkpoint']['step'] == 2 and row['checkpoint']['fingerprint']
   assert (row['dtype'], row['backend']) == ('float32', 'cpu')
@@ -103,13 +103,13 @@ def test_a_row_holds_all_settings_that_reproduce_it(run, call_json, tmp_path):
 
 def test_the_fingerprint_depends_on_the_weights(run, tmp_path):
   one = locost_jax.load(str(run))
-  assert write_summaries.fingerprint(one) == write_summaries.fingerprint(
+  assert provenance.fingerprint(one) == provenance.fingerprint(
       locost_jax.load(str(run))
   )
   params = jax.tree.map(np.array, one.params)
   jax.tree.leaves(params)[0].reshape(-1)[3] += 1e-3
   other = Summarizer(one.model, params, one.vocabulary)
-  assert write_summaries.fingerprint(one) != write_summaries.fingerprint(other)
+  assert provenance.fingerprint(one) != provenance.fingerprint(other)
 
 
 @pytest.mark.parametrize(
