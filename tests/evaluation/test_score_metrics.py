@@ -3,10 +3,12 @@
 import collections
 import json
 import random
+import re
 
 import numpy as np
 import pytest
 
+from locost_jax.errors import InputError
 from locost_jax.evaluation import baselines
 from locost_jax.evaluation import metric_table
 from locost_jax.evaluation import predictions
@@ -21,6 +23,16 @@ def test_repeated_ngrams_by_hand():
   assert repeated['repeated_1'] == (pytest.approx(40), 1)
   assert repeated['repeated_2'] == (pytest.approx(25), 1)
   assert repeated['repeated_4'] == (0, 1)
+
+
+@pytest.mark.parametrize(
+    'found, shown', [(1, '1'), ({'lines': 1}, '{"lines": 1}')]
+)
+def test_what_a_metric_of_ones_own_returns_is_checked(found, shown):
+  own = metric.Metric('lines', (), lambda prediction, references: found)
+  message = re.escape(f'returned {shown}; expected a dict of (sum, weight)')
+  with pytest.raises(InputError, match=message):
+    metric.score([own], ['a'], ['b'])
 
 
 def test_length_ratio_uses_the_nearest_reference():

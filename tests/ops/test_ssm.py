@@ -169,6 +169,20 @@ def test_a_large_time_step_has_no_gradient(log_dt):
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
+def test_powers_of_odd_counts():
+  log_z = np.array([[-0.1, -0.01]]), np.array([[0.3, 2.0]])
+  with jax.enable_x64(True):
+    re, im = complex_pairs.powers(
+        complex_pairs.squares(tuple(map(jnp.asarray, log_z)), 11), 11
+    )
+  z = np.exp(log_z[0] + 1j * log_z[1])
+  np.testing.assert_allclose(
+      np.asarray(re) + 1j * np.asarray(im),
+      z[:, None] ** np.arange(11)[:, None],
+      rtol=1e-12,
+  )
+
+
 def test_initialisation():
   key = jax.random.key(0)
   shape = (1, 400, 64)

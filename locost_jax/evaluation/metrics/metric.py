@@ -10,6 +10,8 @@ from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
+from locost_jax import files
+from locost_jax.errors import InputError
 from locost_jax.evaluation.metrics import intervals
 from locost_jax.evaluation.metrics import processes
 
@@ -142,7 +144,22 @@ def score(metrics, predictions, references, contents=None, show=None):
 def _sums(metrics, item):
   """Returns the sums of each metric for one document."""
   prediction, given = item
-  return [sums(prediction, given[x]) for x, sums in metrics if x in given]
+  return [
+      _call(sums, prediction, given[x]) for x, sums in metrics if x in given
+  ]
+
+
+def _call(sums, prediction, given):
+  """Calls a function that may be a user's own, and checks what it returns."""
+  found = sums(prediction, given)
+  if not isinstance(found, dict) or not all(
+      isinstance(x, (tuple, list)) and len(x) == 2 for x in found.values()
+  ):
+    raise InputError(
+        f'the metric {getattr(sums, "__name__", sums)} returned '
+        f'{files.show_value(found)}; expected a dict of (sum, weight)'
+    )
+  return found
 
 
 def _sizes(item):
