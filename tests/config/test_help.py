@@ -12,6 +12,8 @@ from locost_jax import main
 from locost_jax.config import help_pages
 from locost_jax.config import keys
 from locost_jax.config import schema
+from locost_jax.config import summarize_flags
+from locost_jax.data import pages
 
 COMMANDS = [name for name in command_list.COMMANDS if name != 'data.beam']
 
@@ -135,3 +137,7 @@ def test_help_about_an_unknown_section(run_command, command, argument, line):
   module = importlib.import_module(f'locost_jax.{command}')
   status, out, err = run_command(module, argument)
   assert status == 2 and not out and line in err and err.count('\n') == 1
+
+
+def test_the_forms_of_pages_are_all_flags():
+  assert set(summarize_flags.CHOICES['pages'][1]) == set(pages.FORMS)
