@@ -1,4 +1,4 @@
-"""Saves a run's state on SIGTERM and SIGINT before the process ends.
+"""SIGTERM and SIGINT: a run saves its state first, a summary ends at once.
 
 Schedulers send SIGTERM some time before they kill a process; ctrl-C in a
 terminal sends SIGINT. Inside a `Signals` context either one is only recorded,
@@ -14,6 +14,7 @@ and Orbax checks it only at checkpoints.)
 import contextlib
 import os
 import signal
+import sys
 import threading
 
 import jax
@@ -21,6 +22,8 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
+
+from locost_jax.errors import visible
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -38,36 +41,15 @@ class Signals:
     self._sum = None
 
   def __enter__(self):
-    self._active = threading.current_thread() is threading.main_thread()
-    if self._active:
-      # A Python handler runs only after the main thread returns from compiling
-      # or computing; a thread that reads this pipe answers at once.
-      read, self._write = os.pipe()
-      os.set_blocking(self._write, False)
-      self._wakeup = signal.set_wakeup_fd(
-          self._write, warn_on_full_buffer=False
-      )
-      threading.Thread(
-          target=_report_signals, args=(read,), daemon=True
-      ).start()
-      # signal() returns None for a handler that Python did not install, as
-      # jax.distributed's.
-      self._before = {
-          number: signal.signal(number, self._handle) or signal.SIG_DFL
-          for number in SIGNALS
-          if signal.getsignal(number) != signal.SIG_IGN
-      }  # signals that the caller ignores stay ignored, as with nohup
+    self._watched = _watched(self._handle, _report_signals)
+    self._watched.__enter__()
     return self
 
   def __exit__(self, kind, *_):
-    if self._active:
-      for number, handler in self._before.items():
-        signal.signal(number, handler)
-      signal.set_wakeup_fd(self._wakeup)
-      os.close(self._write)
-      # The loop has not handled a signal that came after its last check.
-      if self.received and kind is None:
-        signal.raise_signal(self.received)
+    self._watched.__exit__(None, None, None)
+    # The loop has not handled a signal that came after its last check.
+    if self.received and kind is None:
+      signal.raise_signal(self.received)
 
   def _handle(self, number, frame):
     del frame
@@ -121,23 +103,66 @@ class Signals:
       pass
 
 
-def _report_signals(read):
-  """Reports the first signal at once; ends the process at a later SIGINT."""
-  several = False
+@contextlib.contextmanager
+def _watched(handle, respond):
+  """Context in which a signal calls `handle`, and a thread responds at once.
+
+  A Python handler runs only after the main thread returns from compiling or
+  computing; a thread that reads a pipe does not wait. Outside the main thread
+  the context does nothing.
+
+  Args:
+    respond: takes an iterator of signals as they come, which ends with the
+      context.
+  """
+  if threading.current_thread() is not threading.main_thread():
+    yield
+    return
+  read, write = os.pipe()
+  os.set_blocking(write, False)
+  wakeup = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+  thread = threading.Thread(
+      target=lambda: respond(_read_signals(read)), daemon=True
+  )
+  thread.start()
+  # signal() returns None for a handler that Python did not install, as
+  # jax.distributed's.
+  before = {
+      number: signal.signal(number, handle) or signal.SIG_DFL
+      for number in SIGNALS
+      if signal.getsignal(number) != signal.SIG_IGN
+  }  # signals that the caller ignores stay ignored, as with nohup
+  try:
+    yield
+  finally:
+    for number, handler in before.items():
+      signal.signal(number, handler)
+    signal.set_wakeup_fd(wakeup)
+    os.close(write)
+    thread.join()
+
+
+def _read_signals(read):
+  """Yields SIGTERM and SIGINT as they come; ends when the pipe is closed."""
   with os.fdopen(read, 'rb', buffering=0) as pipe:
     while numbers := pipe.read(1):
-      if numbers[0] not in SIGNALS:
-        continue
-      name = signal.Signals(numbers[0]).name
-      if not several:
-        _write_to_stderr(
-            f'{name}: the run will save its state and stop; press ctrl-C '
-            '(SIGINT) to end it at once'
-        )
-      elif numbers[0] == signal.SIGINT:
-        _write_to_stderr('SIGINT: ended at once')
-        os._exit(128 + signal.SIGINT)
-      several = True
+      if numbers[0] in SIGNALS:
+        yield signal.Signals(numbers[0])
+
+
+def _report_signals(signals):
+  """Reports the first signal at once; ends the process at a later SIGINT."""
+  first = next(signals, None)
+  if first is None:
+    return
+  _write_to_stderr(
+      f'{first.name}: the run will save its state and stop; press ctrl-C '
+      '(SIGINT) to end it at once'
+  )
+  for number in signals:
+    if number == signal.SIGINT:
+      _write_to_stderr('SIGINT: ended at once')
+      os._exit(128 + number)
 
 
 def _write_to_stderr(text):
@@ -145,3 +170,27 @@ def _write_to_stderr(text):
     os.write(2, f'\n{text}\n'.encode())
   except OSError:
     pass  # a closed terminal may have caused the signal
+
+
+def end_at_once(progress, output):
+  """Returns a context in which Ctrl-C and SIGTERM end the process at once.
+
+  One layer over a book may take minutes. Finished summaries are already on
+  disk.
+
+  Args:
+    progress: the `Progress` whose line is wiped.
+    output: the file of the summaries, to name it; None: stdout.
+  """
+
+  def end(signals):
+    for number in signals:
+      progress.wipe()
+      where = output and (
+          f'; what is done is in {visible(output)}.partial, and the same '
+          'command goes on from there'
+      )
+      print(f'interrupted{where or ""}', file=sys.stderr, flush=True)
+      os._exit(128 + number)
+
+  return _watched(lambda *_: None, end)

@@ -6,14 +6,12 @@ document also gets a page that shows the sources of its summary.
 
 import collections
 import contextlib
-import os
-import signal
 import sys
-import threading
 from typing import NamedTuple
 
 from locost_jax.config.progress import Progress
 from locost_jax.devices import memory
+from locost_jax.devices import preemption
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
@@ -77,7 +75,7 @@ def write(summarizer, documents, options, where, unread=()):
       add = lambda _, entry: isinstance(entry, dict) and file.add(entry)
     else:
       add = _Printer(form, order, found, progress).add
-    stack.enter_context(end_at_once(progress, where.output))
+    stack.enter_context(preemption.end_at_once(progress, where.output))
     for done in summarizer.stream(todo, options, progress):
       number = done.job.number
       found[number] = _entry(done, made_with)
@@ -241,58 +239,3 @@ def _describe_end(jobs, failed, unread, where, has_report):
   counts = f'{done:,} document{"" if done == 1 else "s"} summarised'
   counts += f', {left_out:,} left out' if left_out else ''
   return '; '.join([counts, *places])
-
-
-# --- Interrupts ---
-
-
-@contextlib.contextmanager
-def end_at_once(progress, output):
-  """In this context Ctrl-C and SIGTERM end the process at once.
-
-  Python's own handlers run between bytecode instructions, and one layer over a
-  book may take minutes. Finished summaries are already on disk (`results`).
-
-  Args:
-    output: the file of the summaries, to name it; None: stdout.
-  """
-  if threading.current_thread() is not threading.main_thread():
-    yield
-    return
-  # Keep ignored signals ignored: a shell's background job ignores SIGINT.
-  wanted = [
-      number
-      for number in (signal.SIGINT, signal.SIGTERM)
-      if signal.getsignal(number) != signal.SIG_IGN
-  ]
-  reader, writer = os.pipe()
-  os.set_blocking(writer, False)
-  before = [signal.signal(number, lambda *_: None) for number in wanted]
-  signal.set_wakeup_fd(writer)
-  thread = threading.Thread(
-      target=_wait, args=(reader, progress, output), daemon=True
-  )
-  thread.start()
-  try:
-    yield
-  finally:
-    signal.set_wakeup_fd(-1)
-    for number, handler in zip(wanted, before):
-      signal.signal(number, handler)
-    os.close(writer)
-    thread.join()
-    os.close(reader)
-
-
-def _wait(reader, progress, output):
-  """Ends the process on a signal's number; returns when the pipe is closed."""
-  received = os.read(reader, 1)
-  if not received:
-    return
-  progress.wipe()
-  where = output and (
-      f'; what is done is in {visible(output)}.partial, and the same command '
-      'goes on from there'
-  )
-  print(f'interrupted{where or ""}', file=sys.stderr, flush=True)
-  os._exit(128 + received[0])
