@@ -15,6 +15,7 @@ _MILLION = integer(1, MILLION)
 _LAYERS = integer(1, LAYERS)
 _TOKENS = integer(1, TOKENS)
 _PADDING = choice('tokens', 'release')
+_ACTIVATIONS = 'relu', 'gelu', 'gelu_new', 'silu'
 
 # Keys that all models have.
 _EVERY = {
@@ -42,7 +43,9 @@ def _changed(keys, **defaults):
 _T5_STYLE = _EVERY | {
     'd_kv': Key(64, 'K, width of one attention head', _MILLION),
     'feed_forward': Key(
-        'gated-gelu', "'gated-gelu' or 'relu'", choice('gated-gelu', 'relu')
+        'gated-gelu',
+        "f, or 'gated-f': 'relu', 'gelu', 'gelu_new', 'silu'",
+        choice(*(f'gated-{name}' for name in _ACTIVATIONS), *_ACTIVATIONS),
     ),
     'tie_embeddings': Key(True, 'output layer is the embedding, scaled (v1.0)'),
     'relative_attention_num_buckets': Key(32, 'of the position bias', _MILLION),

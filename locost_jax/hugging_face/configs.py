@@ -6,6 +6,7 @@ or by keys that only their exports have.
 """
 
 import os
+from typing import NamedTuple
 
 from locost_jax import files
 from locost_jax.config import decode_settings
@@ -90,10 +91,32 @@ _OF_BART = {
     'add_final_layer_norm': False,
     'static_position_embeddings': False,
 }
-_CLASSES = {
-    't5': 'T5ForConditionalGeneration',
-    'longt5': 'LongT5ForConditionalGeneration',
-    'bart': 'BartForConditionalGeneration',
+
+
+class _Family(NamedTuple):
+  """The models of one model_type.
+
+  Attributes:
+    name: ours.
+    kind: the start of the class's name in transformers.
+    defaults: of their keys, where they are not those of `KEYS`.
+  """
+
+  name: str
+  kind: str
+  defaults: dict = {}
+
+
+# By model_type. mT5 is T5 v1.1: exports say so.
+_FAMILIES = {
+    't5': _Family('t5', 'T5'),
+    'mt5': _Family(
+        't5',
+        'MT5',
+        {'feed_forward_proj': 'gated-gelu', 'scale_decoder_outputs': False},
+    ),
+    'longt5': _Family('longt5', 'LongT5'),
+    'bart': _Family('bart', 'Bart'),
 }
 # A release's d_state counts real and imaginary parts.
 _BOTH_PARTS = kinds.Kind(
@@ -130,12 +153,14 @@ def from_released(theirs, tensors=(), path='config.json'):
   Args:
     tensors: names of the tensors in the same directory, if it is a BART's.
   """
-  name = _find_family(theirs, tensors, path)
+  name = _find_name(theirs, tensors, path)
+  family = _FAMILIES.get(theirs.get('model_type'))
+  defaults = family.defaults if family and family.name == name else {}
 
   def take(ours, key, default):
     """The checked value of a key, or the default."""
     value = theirs.get(key)
-    value = default if value is None else value
+    value = defaults.get(key, default) if value is None else value
     if value is None:
       raise InputError(f'{path} lacks the key {key!r}')
     own = model_keys.MODELS[name].get(ours)
@@ -149,6 +174,12 @@ def from_released(theirs, tensors=(), path='config.json'):
     config['tie_embeddings'] &= take('', 'scale_decoder_outputs', True)
     layers = 'num_decoder_layers'
     config[layers] = take(layers, layers, config['num_layers'])
+    gate, _, function = config['feed_forward'].rpartition('-')
+    if gate and function == 'gelu':
+      function = 'gelu_new'
+    written = {'dense_act_fn': function, 'is_gated_act': bool(gate)}
+    form = f'feed_forward_proj={config["feed_forward"]!r}'
+    _check_equal(theirs, written, path, form)
   else:
     key = 'decoder_attention_heads'
     heads = take('num_heads', key, config['num_heads'])
@@ -161,7 +192,16 @@ def from_released(theirs, tensors=(), path='config.json'):
   return config
 
 
-def _find_family(theirs, tensors, path):
+def _check_equal(theirs, expected, path, what):
+  """Raises an InputError for a key, if it is there, with another value."""
+  for key, value in expected.items():
+    if theirs.get(key, value) != value:
+      raise InputError(
+          f'{path}: {key}={theirs[key]!r}: expected {value!r} for {what}'
+      )
+
+
+def _find_name(theirs, tensors, path):
   """Returns the name of a config.json's model, one of `KEYS`."""
   name = theirs.get('model_type')
   if name is not None:
@@ -169,18 +209,14 @@ def _find_family(theirs, tensors, path):
   # A LOCOST release also has LongT5's keys: d_state and gating decide.
   if {'d_state', 'gating'} <= set(theirs):
     return 'locost'
-  if name not in _CLASSES:
+  if name not in _FAMILIES:
     raise InputError(
         f'{path} describes model_type={name!r}: expected a LOCOST config (with '
-        f'd_state and gating) or one of {", ".join(map(repr, _CLASSES))}'
+        f'd_state and gating) or one of {", ".join(map(repr, _FAMILIES))}'
     )
   if name != 'bart':
-    return name
-  for key, value in _OF_BART.items():
-    if theirs.get(key, value) != value:
-      raise InputError(
-          f'{path}: {key}={theirs[key]!r}: expected {value!r} for a BART'
-      )
+    return _FAMILIES[name].name
+  _check_equal(theirs, _OF_BART, path, 'a BART')
   systems = [
       system
       for system, end in _OWN_TENSORS.items()
@@ -208,8 +244,9 @@ def to_released(config):
   if name == 'locost':
     theirs.update(d_state=2 * config['d_state'])
   family = 'bart' if name in _OWN_TENSORS else name
-  if family in _CLASSES:
-    theirs.update(architectures=[_CLASSES[family]])
+  if family in _FAMILIES:
+    kind = _FAMILIES[family].kind
+    theirs.update(architectures=[f'{kind}ForConditionalGeneration'])
   if family == 'bart':
     theirs.update(
         decoder_attention_heads=config.get('num_decoder_heads')

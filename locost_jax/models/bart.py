@@ -134,7 +134,7 @@ class EncoderLayer(nn.Module):
     self.self_attention = make_attention(c, self.dtype, c.num_heads)
     self.self_attention_norm = make_norm(self.dtype)
     self.feed_forward = layers.FeedForward(
-        c.d_ff, c.feed_forward, c.activation_dropout_rate, self.dtype
+        c.d_ff, c.feed_forward, c.activation_dropout_rate, self.dtype, True
     )
     self.feed_forward_norm = make_norm(self.dtype)
     self.dropout = nn.Dropout(c.dropout_rate)
@@ -168,6 +168,7 @@ PARTS = decoder_layers.Parts(
         config.feed_forward,
         config.activation_dropout_rate,
         dtype,
+        use_bias=True,
     ),
     norms_first=False,
 )

@@ -46,7 +46,7 @@ def train_step(config, batch, length, targets, pages=1):
   c, B, L, T = config, batch, length, targets
   D, HK = c.d_model, c.num_heads * c.d_kv
   E, M = c.num_layers, c.num_decoder_layers
-  products = 3 if c.feed_forward == 'gated-gelu' else 2
+  products = 3 if c.feed_forward.startswith('gated-') else 2
   written = products * D * c.decoder_d_ff
   per_input = E * products * D * c.d_ff + M * 2 * D * HK
   per_target = M * (6 * D * HK + written)

@@ -1,8 +1,8 @@
 """Products, norms and feed-forwards.
 
 RMS norm: w x rsqrt(mean(x^2) + eps), variance in float32, no mean, no bias.
-Feed-forward: wo(gelu(wi_0 x) * wi_1 x), or wo(relu(wi x)) (Shazeer 2020);
-BART's: wo(gelu(wi x)) with the exact (erf) GELU and biases.
+Feed-forward: wo(f(wi x)), or gated wo(f(wi_0 x) * wi_1 x) (Shazeer 2020); f is
+one of `ACTIVATIONS`.
 """
 
 import functools
@@ -226,31 +226,37 @@ class RMSNorm(nn.Module):
     return x.astype(self.dtype)
 
 
+# transformers' names: 'gelu' is the exact (erf) GELU, 'gelu_new' has a tanh.
+ACTIVATIONS = {
+    'relu': nn.relu,
+    'gelu': functools.partial(nn.gelu, approximate=False),
+    'gelu_new': functools.partial(nn.gelu, approximate=True),
+    'silu': nn.silu,
+}
+
+
 class FeedForward(nn.Module):
   """[..., D] -> [..., D] through d_ff hidden units; see the top.
 
-  form: 'gated-gelu' or 'relu' (T5), or 'gelu' (BART), which has biases.
+  form: an activation, or 'gated-' and one; 'gated-gelu' (T5 v1.1) has the tanh.
   """
 
   d_ff: int
   form: str
   dropout_rate: float
   dtype: jnp.dtype
+  use_bias: bool = False
 
   @nn.compact
   def __call__(self, x, deterministic):
     D, F = x.shape[-1], self.d_ff
-    project = functools.partial(
-        dense, dtype=self.dtype, use_bias=self.form == 'gelu'
-    )
-    if self.form == 'gated-gelu':
-      hidden = nn.gelu(project(F, D**-0.5, name='wi_0')(x), approximate=True)
+    project = functools.partial(dense, dtype=self.dtype, use_bias=self.use_bias)
+    gate, _, name = self.form.rpartition('-')
+    activate = ACTIVATIONS['gelu_new' if gate and name == 'gelu' else name]
+    if gate:
+      hidden = activate(project(F, D**-0.5, name='wi_0')(x))
       hidden = hidden * project(F, D**-0.5, name='wi_1')(x)
     else:
-      hidden = project(F, D**-0.5, name='wi')(x)
-      if self.form == 'relu':
-        hidden = nn.relu(hidden)
-      else:
-        hidden = nn.gelu(hidden, approximate=False)
+      hidden = activate(project(F, D**-0.5, name='wi')(x))
     hidden = nn.Dropout(self.dropout_rate)(hidden, deterministic)
     return project(D, F**-0.5, name='wo')(hidden)

@@ -113,8 +113,8 @@ def test_keys_of_models_have_a_meaning(name):
 @pytest.mark.parametrize(
     'name, line',
     [
-        ('locost', "'gated-gelu' or 'relu'"),
-        ('longt5', "'gated-gelu' or 'relu'"),
+        ('locost', "f, or 'gated-f': 'relu', 'gelu', 'gelu_new', 'silu'"),
+        ('longt5', "f, or 'gated-f': 'relu', 'gelu', 'gelu_new', 'silu'"),
         ('pagesum', 'the only choice'),
     ],
 )

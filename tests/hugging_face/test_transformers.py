@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from safetensors.numpy import load_file
 import locost_jax
 from locost_jax.config import decode_settings
 from locost_jax.errors import InputError
+from locost_jax.hugging_face import configs
+from locost_jax.models import layers
 from locost_jax.runs import convert_weights
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
@@ -33,6 +36,7 @@ LONG = dict(GATED, local_radius=4, global_block_size=4)
 MODELS = {
     't5': ('T5', T5),
     't5 v1.1': ('T5', GATED),
+    'mt5': ('MT5', GATED),
     'longt5, local': ('LongT5', dict(LONG, encoder_attention_type='local')),
     'longt5, transient-global': (
         'LongT5',
@@ -152,7 +156,7 @@ def test_the_lengths_of_the_pipeline(tmp_path):
   assert len(seen) > 3
 
 
-@pytest.mark.parametrize('name', ['t5 v1.1', 'longt5, local', 'bart'])
+@pytest.mark.parametrize('name', ['t5 v1.1', 'mt5', 'longt5, local', 'bart'])
 def test_repetition_settings_write_the_same_texts(name, tmp_path):
   """Greedily."""
   torch.manual_seed(0)
@@ -245,6 +249,34 @@ def test_round_trip_through_a_run(name, tmp_path, call):
   rounded = {key: x.float().numpy() for key, x in half.state_dict().items()}
   for key, array in last.items():
     np.testing.assert_allclose(rounded[key], array, rtol=2**-8, err_msg=key)
+
+
+def check_logits(model, directory):
+  """Asserts that the logits of a directory are those of its model."""
+  generator = np.random.default_rng(0)
+  inputs, targets = (generator.integers(3, 80, (2, n)) for n in (22, 9))
+  want = logits(model, inputs, np.ones_like(inputs), targets)
+  got = locost_jax.load(directory).logits(inputs, targets)
+  np.testing.assert_allclose(got, want, rtol=0, atol=5e-5)
+
+
+@pytest.mark.parametrize('function', layers.ACTIVATIONS)
+@pytest.mark.parametrize('gate', ('', 'gated-'))
+def test_activations_of_t5(function, gate, tmp_path):
+  values = dict(T5, feed_forward_proj=gate + function)
+  check_logits(make('T5', values, tmp_path), tmp_path)
+  config = configs.model_config(tmp_path)
+  assert configs.from_released(configs.to_released(config)) == config
+  path = tmp_path / 'config.json'
+  other = json.loads(path.read_text()) | {'dense_act_fn': 'tanh'}
+  path.write_text(json.dumps(other))
+  with pytest.raises(InputError, match="dense_act_fn='tanh': expected"):
+    locost_jax.load(tmp_path)
+
+
+def test_an_mt5_without_an_output_layer(tmp_path):
+  """It is the embedding, and logits are not scaled as T5's would be."""
+  check_logits(make('MT5', T5, tmp_path), tmp_path)
 
 
 @pytest.mark.parametrize('kind', ('byte', 'sentencepiece'))
