@@ -81,11 +81,14 @@ _BART = _changed(
     _EVERY, d_ff=3072, num_layers=6, num_decoder_layers=6, dropout_rate=0.1
 ) | {
     'decoder_d_ff': Key(3072, "width of the decoder's feed-forward", _MILLION),
-    'feed_forward': Key('gelu', 'the only choice', choice('gelu')),
+    'feed_forward': Key(
+        'gelu', "'relu', 'gelu', 'gelu_new' or 'silu'", choice(*_ACTIVATIONS)
+    ),
     'attention_dropout_rate': Key(0.0, 'dropout of attention weights', _RATE),
     'activation_dropout_rate': Key(0.0, 'dropout in the feed-forward', _RATE),
     'max_positions': Key(1024, 'maximum tokens of input or summary', _TOKENS),
     'scale_embedding': Key(False, 'multiply embeddings by sqrt(D)'),
+    'tie_embeddings': Key(True, 'output layer is the embedding'),
     'pad_id': Key(1, 'the id of padding in the vocabulary', integer(0, IDS)),
     'num_decoder_heads': Key(
         0, 'attention heads of the decoder; 0: num_heads', integer(0, MILLION)

@@ -44,6 +44,7 @@ _BART = (
     ('max_positions', 'max_position_embeddings', 1024),
     ('scale_embedding', 'scale_embedding', False),
     ('pad_id', 'pad_token_id', 1),
+    ('tie_embeddings', 'tie_word_embeddings', True),
 )
 # Model -> (our key, their key, default; None: required). Keys that only exports
 # of ours have begin with the model's name; defaults are not written.
@@ -84,8 +85,6 @@ _OWN_TENSORS = {
 # Keys, also of old configs, that must have this value: another value means
 # another model than BART.
 _OF_BART = {
-    'activation_function': 'gelu',
-    'tie_word_embeddings': True,
     'normalize_before': False,
     'normalize_embedding': True,
     'add_final_layer_norm': False,
@@ -168,7 +167,7 @@ def from_released(theirs, tensors=(), path='config.json'):
     return float(value) if isinstance(default, float) else value
 
   config = {'name': name} | {row[0]: take(*row) for row in KEYS[name]}
-  if 'tie_embeddings' in config:
+  if 'd_kv' in config:  # of the T5 family
     # transformers 5 calls every T5 tied; one whose output layer is its own has
     # unscaled outputs.
     config['tie_embeddings'] &= take('', 'scale_decoder_outputs', True)
@@ -252,7 +251,6 @@ def to_released(config):
         decoder_attention_heads=config.get('num_decoder_heads')
         or config['num_heads'],
         num_hidden_layers=config['num_layers'],
-        tie_word_embeddings=True,
     )
   else:
     theirs.update(num_decoder_layers=config['num_decoder_layers'])

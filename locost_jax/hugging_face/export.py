@@ -46,14 +46,15 @@ class Exported:
         (kind, known) for kind, known in DTYPES.items() if known.name == dtype
     )
     self.tensors, self.shapes = {}, {}
-    for path, source in names_lib.sources(
-        names_lib.table(config), abstract
-    ).items():
+    table = names_lib.table(config)
+    copies = table.copies if table.writes_copies else {}
+    for path, source in names_lib.sources(table, abstract).items():
       shape = source.released_shape(abstract[path].shape)
-      for i, name in enumerate(source.names):
+      for i, own in enumerate(source.names):
         layer = (i,) if source.is_stacked else ()
-        self.tensors[name] = path, layer, source.form[1]
-        self.shapes[name] = shape
+        for name in own, *copies.get(own, ()):
+          self.tensors[name] = path, layer, source.form[1]
+          self.shapes[name] = shape
 
   def write(self, directory, params, max_shard_size, report=lambda done: None):
     """Writes model.safetensors, or its shards and index; returns their names.

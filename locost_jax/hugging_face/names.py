@@ -37,6 +37,7 @@ class Table(NamedTuple):
     unread: names that a file may have although no model uses them.
     prefix: the start of all names, which some files lack and others have twice.
     zeros: names that a file may lack: the tensor is then zero.
+    writes_copies: whether exports have the copies, too.
   """
 
   modules: dict
@@ -45,6 +46,7 @@ class Table(NamedTuple):
   unread: tuple = ()
   prefix: str = ''
   zeros: tuple = ()
+  writes_copies: bool = False
 
 
 def _inside(ours, theirs, names):
@@ -144,6 +146,7 @@ def _bart_stack(stack, attentions):
 
 _BART = {
     'token_embedding': 'model.shared',
+    'logits': 'lm_head',
     **_bart_stack('encoder', {'self_attention': 'self_attn'}),
     **_bart_stack(
         'decoder',
@@ -173,11 +176,12 @@ _UNREAD = (
 def table(config):
   """Returns the `Table` of a model; an InputError if no release has it."""
   name = config['name']
+  tied = ('lm_head.weight',) if config.get('tie_embeddings', True) else ()
   if name in _NOT_IN_BART:
     copies = (
         'model.encoder.embed_tokens.weight',
         'model.decoder.embed_tokens.weight',
-        'lm_head.weight',
+        *tied,
     )
     return Table(
         _BART | _NOT_IN_BART[name],
@@ -185,6 +189,8 @@ def table(config):
         {'model.shared.weight': copies},
         prefix='model.',
         zeros=('final_logits_bias',),
+        # transformers 5 ties all or nothing.
+        writes_copies=not tied,
     )
   key = config['attention'] if name == 'longt5' else name
   if key not in _MIXERS:
@@ -192,7 +198,6 @@ def table(config):
         f'config.model.name={name!r}: no release has such a model, so its '
         'parameters have no names outside this project'
     )
-  tied = ('lm_head.weight',) if config['tie_embeddings'] else ()
   copies = ('encoder.embed_tokens.weight', 'decoder.embed_tokens.weight')
   return Table(
       _T5_STYLE | _MIXERS[key],

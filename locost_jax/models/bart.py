@@ -3,10 +3,11 @@
 Embedding of both stacks: h = norm(s E[token] + P[position + 2]), s = sqrt(D) or
 1, with positions P per stack. They count from 0 in every row, padding included.
 Encoder layer: h = norm(h + self(h));  h = norm(h + ff(h)); the decoder's layers
-are those of `decoder_layers` with the `PARTS` below. Logits: h E^T + bias.
+are those of `decoder_layers` with the `PARTS` below. Logits: h E^T + bias, or an
+output layer of their own in place of E^T.
 
 Layer norms with mean and bias, 1e-5 in the root; biases everywhere; queries
-scaled by K^-1/2 after theirs; ff(x) = wo(gelu(wi x)) with the exact (erf) GELU.
+scaled by K^-1/2 after theirs; ff(x) = wo(f(wi x)), f the exact GELU by default.
 Dropout on every branch; attention weights and hidden units have their own
 rates. Interface and axis letters are those of `encoder_decoder.Model`.
 """
@@ -42,6 +43,7 @@ class BartConfig(model_config.ModelConfig):
   scale_embedding: bool = dataclasses.field()
   pad_id: int = dataclasses.field()
   num_decoder_heads: int = 0
+  tie_embeddings: bool = True
 
   def __post_init__(self):
     for key, heads in (
@@ -251,6 +253,7 @@ class Bart(encoder_decoder.Model):
     self.encoder = self.ENCODER(c, self.dtype, self.remat)
     self.decoder = Decoder(c, self.dtype, self.remat)
     self.copy_head = self.make_copy_head()
+    self.logits = self.make_logits()
     self.logits_bias = self.param(
         'logits_bias', nn.initializers.zeros, (c.vocab_size,)
     )
@@ -262,7 +265,8 @@ class Bart(encoder_decoder.Model):
 
   def head(self, h):
     """h [..., D] -> float32 logits [..., V]."""
-    return self.token_embedding.attend(h) + self.logits_bias
+    own = self.logits or self.token_embedding.attend
+    return own(h) + self.logits_bias
 
   def caches(self, memory, max_length):
     """(shared, per_row) of `stack.init_cache`."""

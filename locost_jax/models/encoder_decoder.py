@@ -28,6 +28,19 @@ class Model(copy_head.CopyingModel):
   It has an `encoder`, a `decoder`, `vectors` of tokens and a `head`.
   """
 
+  def make_logits(self):
+    """The output layer for `setup`; None: it is the embedding."""
+    c = self.config
+    if c.tie_embeddings:
+      return None
+    return layers.dense(
+        c.vocab_size,
+        c.d_model**-0.5,
+        self.dtype,
+        'logits',
+        dot_general=functools.partial(layers.dot_general, precise=True),
+    )
+
   def __call__(self, inputs, targets_in, input_mask=None, deterministic=True):
     """inputs [B, L], targets_in [B, T] -> float32 logits [B, T, V]."""
     return self.predict(
@@ -173,14 +186,7 @@ class EncoderDecoder(Model):
     )
     self.decoder = Decoder(c, self.dtype, self.remat)
     self.copy_head = self.make_copy_head()
-    if not c.tie_embeddings:
-      self.logits = layers.dense(
-          c.vocab_size,
-          c.d_model**-0.5,
-          self.dtype,
-          'logits',
-          dot_general=functools.partial(layers.dot_general, precise=True),
-      )
+    self.logits = self.make_logits()
 
   def vectors(self, tokens):
     """int [...] -> [..., D]."""

@@ -115,7 +115,7 @@ def test_keys_of_models_have_a_meaning(name):
     [
         ('locost', "f, or 'gated-f': 'relu', 'gelu', 'gelu_new', 'silu'"),
         ('longt5', "f, or 'gated-f': 'relu', 'gelu', 'gelu_new', 'silu'"),
-        ('pagesum', 'the only choice'),
+        ('pagesum', "'relu', 'gelu', 'gelu_new' or 'silu'"),
     ],
 )
 def test_the_meaning_is_that_of_the_model(name, line):

@@ -33,6 +33,19 @@ T5 |= {
 }
 GATED = dict(T5, feed_forward_proj='gated-gelu', tie_word_embeddings=False)
 LONG = dict(GATED, local_radius=4, global_block_size=4)
+BART = dict(
+    vocab_size=80,
+    d_model=24,
+    encoder_layers=2,
+    decoder_layers=3,
+    encoder_ffn_dim=40,
+    decoder_ffn_dim=48,
+    encoder_attention_heads=3,
+    decoder_attention_heads=2,
+    max_position_embeddings=40,
+    scale_embedding=True,
+    forced_eos_token_id=2,
+)
 MODELS = {
     't5': ('T5', T5),
     't5 v1.1': ('T5', GATED),
@@ -43,22 +56,8 @@ MODELS = {
         dict(LONG, encoder_attention_type='transient-global'),
     ),
     'longt5, tied': ('LongT5', dict(T5, local_radius=4)),
-    'bart': (
-        'Bart',
-        dict(
-            vocab_size=80,
-            d_model=24,
-            encoder_layers=2,
-            decoder_layers=3,
-            encoder_ffn_dim=40,
-            decoder_ffn_dim=48,
-            encoder_attention_heads=3,
-            decoder_attention_heads=2,
-            max_position_embeddings=40,
-            scale_embedding=True,
-            forced_eos_token_id=2,
-        ),
-    ),
+    'bart': ('Bart', BART),
+    'bart, untied': ('Bart', dict(BART, tie_word_embeddings=False)),
 }
 
 
@@ -71,12 +70,15 @@ def make(kind, values, directory):
   with torch.no_grad():
     for parameter in model.parameters():
       parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
-    if kind == 'Bart':
+    if hasattr(model, 'final_logits_bias'):
       model.final_logits_bias.normal_(generator=generator)
     if values.get('tie_word_embeddings') is False:
       # transformers 5 ties them unless they differ.
       head = torch.randn(model.lm_head.weight.shape, generator=generator)
       model.lm_head.weight = torch.nn.Parameter(head)
+      # A BART's embeddings are then three.
+      for stack in model.get_encoder(), model.get_decoder():
+        stack.embed_tokens.weight.copy_(model.get_input_embeddings().weight)
   model.save_pretrained(directory)
   return model
 
@@ -271,6 +273,21 @@ def test_activations_of_t5(function, gate, tmp_path):
   other = json.loads(path.read_text()) | {'dense_act_fn': 'tanh'}
   path.write_text(json.dumps(other))
   with pytest.raises(InputError, match="dense_act_fn='tanh': expected"):
+    locost_jax.load(tmp_path)
+
+
+@pytest.mark.parametrize('function', layers.ACTIVATIONS)
+def test_activations_of_bart(function, tmp_path):
+  values = dict(BART, activation_function=function)
+  check_logits(make('Bart', values, tmp_path), tmp_path)
+
+
+def test_a_bart_with_two_embeddings_is_refused(tmp_path):
+  model = make('Bart', MODELS['bart, untied'][1], tmp_path)
+  other = torch.nn.Parameter(model.model.shared.weight + 1)
+  model.model.decoder.embed_tokens.weight = other
+  model.save_pretrained(tmp_path)
+  with pytest.raises(InputError, match='embed_tokens.weight differs from'):
     locost_jax.load(tmp_path)
 
 

@@ -360,9 +360,9 @@ def released_config():
 @pytest.mark.parametrize(
     'change,message',
     (
-        ({'activation_function': 'relu'}, "activation_function='relu'"),
+        ({'activation_function': 'tanh'}, 'activation_function="tanh"'),
         ({'normalize_before': True}, 'normalize_before=True: expected False'),
-        ({'tie_word_embeddings': False}, 'tie_word_embeddings=False'),
+        ({'tie_word_embeddings': 'no'}, 'tie_word_embeddings="no"'),
         ({'d_model': None}, "lacks the key 'd_model'"),
     ),
 )
