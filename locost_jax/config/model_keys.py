@@ -111,7 +111,12 @@ _SELECTOR = {
 # The keys of each model of `models`, in base size.
 MODELS = {
     'locost': _LOCOST,
-    't5': _changed(_T5_STYLE, tie_embeddings=False),
+    't5': _changed(_T5_STYLE, tie_embeddings=False)
+    | {
+        'biases_per_layer': Key(
+            False, 'a position bias in each layer (UMT5), not one for all'
+        )
+    },
     'longt5': _changed(_T5_STYLE, tie_embeddings=False)
     | {
         'attention': Key(

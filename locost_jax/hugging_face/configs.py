@@ -99,11 +99,13 @@ class _Family(NamedTuple):
     name: ours.
     kind: the start of the class's name in transformers.
     defaults: of their keys, where they are not those of `KEYS`.
+    ours: keys of ours that the family stands for.
   """
 
   name: str
   kind: str
   defaults: dict = {}
+  ours: dict = {}
 
 
 # By model_type. mT5 is T5 v1.1: exports say so.
@@ -113,6 +115,12 @@ _FAMILIES = {
         't5',
         'MT5',
         {'feed_forward_proj': 'gated-gelu', 'scale_decoder_outputs': False},
+    ),
+    'umt5': _Family(
+        't5',
+        'UMT5',
+        {'feed_forward_proj': 'gated-gelu'},
+        {'biases_per_layer': True},
     ),
     'longt5': _Family('longt5', 'LongT5'),
     'bart': _Family('bart', 'Bart'),
@@ -154,12 +162,13 @@ def from_released(theirs, tensors=(), path='config.json'):
   """
   name = _find_name(theirs, tensors, path)
   family = _FAMILIES.get(theirs.get('model_type'))
-  defaults = family.defaults if family and family.name == name else {}
+  if family is None or family.name != _base(name):
+    family = _Family(name, '')  # a LOCOST's release says that it is a LongT5
 
   def take(ours, key, default):
     """The checked value of a key, or the default."""
     value = theirs.get(key)
-    value = defaults.get(key, default) if value is None else value
+    value = family.defaults.get(key, default) if value is None else value
     if value is None:
       raise InputError(f'{path} lacks the key {key!r}')
     own = model_keys.MODELS[name].get(ours)
@@ -167,6 +176,7 @@ def from_released(theirs, tensors=(), path='config.json'):
     return float(value) if isinstance(default, float) else value
 
   config = {'name': name} | {row[0]: take(*row) for row in KEYS[name]}
+  config |= family.ours
   if 'd_kv' in config:  # of the T5 family
     # transformers 5 calls every T5 tied; one whose output layer is its own has
     # unscaled outputs.
@@ -230,6 +240,11 @@ def _find_name(theirs, tensors, path):
   return systems[0] if systems else name
 
 
+def _base(name):
+  """The name of the model whose config.json a model has."""
+  return 'bart' if name in _OWN_TENSORS else name
+
+
 def to_released(config):
   """Returns the config.json of a `config.model`: undoes `from_released`."""
   name = config['name']
@@ -242,11 +257,15 @@ def to_released(config):
   }
   if name == 'locost':
     theirs.update(d_state=2 * config['d_state'])
-  family = 'bart' if name in _OWN_TENSORS else name
-  if family in _FAMILIES:
-    kind = _FAMILIES[family].kind
-    theirs.update(architectures=[f'{kind}ForConditionalGeneration'])
-  if family == 'bart':
+  model_type, base = name, _base(name)
+  ours = {key: True for row in _FAMILIES.values() for key in row.ours}
+  ours = {key: True for key in ours if config.get(key)}
+  for found, family in _FAMILIES.items():
+    if (family.name, family.ours) == (base, ours):
+      theirs.update(architectures=[f'{family.kind}ForConditionalGeneration'])
+      model_type = found
+      break
+  if base == 'bart':
     theirs.update(
         decoder_attention_heads=config.get('num_decoder_heads')
         or config['num_heads'],
@@ -254,7 +273,7 @@ def to_released(config):
     )
   else:
     theirs.update(num_decoder_layers=config['num_decoder_layers'])
-  return dict(theirs, model_type=family, is_encoder_decoder=True)
+  return dict(theirs, model_type=model_type, is_encoder_decoder=True)
 
 
 # --- How a summary is written -------------------------------------------------

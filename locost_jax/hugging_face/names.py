@@ -199,8 +199,17 @@ def table(config):
         'parameters have no names outside this project'
     )
   copies = ('encoder.embed_tokens.weight', 'decoder.embed_tokens.weight')
+  modules = _T5_STYLE | _MIXERS[key]
+  if config.get('biases_per_layer'):
+    # Elsewhere the first layer has the bias of all.
+    modules = {
+        ours: theirs.replace('.0.', '.{}.', 1)
+        if ours.endswith('relative_bias')
+        else theirs
+        for ours, theirs in modules.items()
+    }
   return Table(
-      _T5_STYLE | _MIXERS[key],
+      modules,
       _LOCOST_SINGLE if name == 'locost' else {},
       {'shared.weight': copies + tied},
       _UNREAD,

@@ -47,32 +47,38 @@ def relative_buckets(distance, bidirectional, num_buckets, max_distance):
 
 
 class RelativeBias(nn.Module):
-  """One learned bias per head and bucket, shared by all layers of a stack."""
+  """One learned bias per head and bucket, for all layers of a stack.
+
+  layers: number of layers with a bias each, the first axis of all results; 0:
+    they share one.
+  """
 
   num_heads: int
   num_buckets: int
   max_distance: int
   bidirectional: bool
   stddev: float
+  layers: int = 0
 
   def setup(self):
+    shape = self.num_buckets, self.num_heads
     self.embedding = self.param(
         'embedding',
         nn.initializers.normal(self.stddev),
-        (self.num_buckets, self.num_heads),
+        (self.layers, *shape) if self.layers else shape,
     )
 
   def __call__(self, query_positions, key_positions):
     """Positions [T] and [S] -> bias [H, T, S]."""
     distance = key_positions[None, :] - query_positions[:, None]
-    return self.of_distance(distance).transpose(2, 0, 1)
+    return jnp.moveaxis(self.of_distance(distance), -1, -3)
 
   def of_distance(self, distance):
     """Key position - query position, integers [...] -> bias [..., H]."""
     buckets = relative_buckets(
         distance, self.bidirectional, self.num_buckets, self.max_distance
     )
-    return self.embedding[buckets]
+    return self.embedding[..., buckets, :]
 
 
 class Attention(nn.Module):

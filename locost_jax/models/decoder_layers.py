@@ -186,15 +186,18 @@ class Decoder(nn.Module):
     if self.remat == 'full':
       layer = nn.remat(layer, prevent_cse=False, static_argnums=(6, 7))
     over = stack.stacked(self.config.num_decoder_layers, self.remat)
+    # The axes of layers of four arguments and of the bias.
+    own_bias = 0 if self.config.biases_per_layer else nn.broadcast
+    axes = (nn.broadcast,) * 4 + (own_bias,)
     # Not unrolled, or XLA copies the caches, which it reads before the new keys
     # and values are written.
-    step = dict(over, in_axes=(0,) + (nn.broadcast,) * 4, out_axes=1, unroll=1)
+    step = dict(over, in_axes=(0, *axes[1:]), out_axes=1, unroll=1)
     self.layers = nn.scan(
         layer,
         methods={
-            '__call__': dict(over, in_axes=nn.broadcast),
+            '__call__': dict(over, in_axes=axes[1:] + (nn.broadcast,) * 2),
             'cross_cache': over,
-            'traced': dict(over, in_axes=nn.broadcast),
+            'traced': dict(over, in_axes=(*axes, nn.broadcast)),
             'step': step,
         },
     )(self.config, self.dtype, self.PARTS)
@@ -203,7 +206,8 @@ class Decoder(nn.Module):
   def bias(self, positions, keys, is_long=False):
     """Positions [T] and [S] -> [H, T, S]; None: no bias.
 
-    is_long: [H, S] instead, by the distance back to the key.
+    is_long: [H, S] instead, by the distance back to the key. All are [layers,
+    ...] with config.biases_per_layer.
     """
     raise NotImplementedError
 

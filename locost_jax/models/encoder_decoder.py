@@ -139,7 +139,7 @@ PARTS = decoder_layers.Parts(
 
 
 class Decoder(decoder_layers.Decoder):
-  """The decoder: one relative bias for all layers, and a norm at the end."""
+  """The decoder: relative biases, and a norm at the end."""
 
   PARTS = PARTS
 
@@ -155,9 +155,9 @@ class Decoder(decoder_layers.Decoder):
     return stack.lay_written(h)
 
   def bias(self, positions, keys, is_long=False):
-    """Positions [T] and [S] -> bias [H, T, S], or [H, S] by distance."""
+    """See `decoder_layers.Decoder`."""
     if is_long:
-      return self.relative_bias.of_distance(-keys).T
+      return self.relative_bias.of_distance(-keys).swapaxes(-1, -2)
     return self.relative_bias(positions, keys)
 
   def finish(self, h, deterministic):

@@ -5,8 +5,9 @@
 
   score(t, s) = q_t . k_s + b(s - t),   b from bidirectional buckets
 
-(Raffel et al. 2020, section 2.1.) All layers share the bias: it is looked up
-once per distance, and laid out as a matrix where it is added. Queries run in
+(Raffel et al. 2020, section 2.1.) All layers share the bias, or have one each
+(UMT5, biases_per_layer; Chung et al. 2023): it is looked up once per distance,
+and laid out as a matrix where it is added. Queries run in
 pieces, whose scores the backward pass recomputes.
 
 Axes: B batch, L length, D width, H heads, K head width.
@@ -26,7 +27,9 @@ from locost_jax.ops import long_attention
 
 @dataclasses.dataclass(frozen=True)
 class T5Config(stack.T5StyleConfig):
-  """No keys but those of every T5-style model."""
+  """The keys of every T5-style model, and whose the position bias is."""
+
+  biases_per_layer: bool = False
 
   shares_arrays = True
 
@@ -74,7 +77,7 @@ class SharedBias(nn.Module):
   """mask [B, L] -> the bias by the distance of a query behind a key.
 
   [H, Q + L - 1], of distances 1 - L to Q - 1; Q is L rounded up to whole
-  pieces.
+  pieces. [layers, ...] with config.biases_per_layer.
   """
 
   config: stack.T5StyleConfig
@@ -87,7 +90,7 @@ class SharedBias(nn.Module):
     size = min(L, piece_length(B, self.config.num_heads, L))
     queries = -(-L // size) * size
     distance = L - 1 - jnp.arange(queries + L - 1)
-    return self.relative_bias.of_distance(distance).T
+    return self.relative_bias.of_distance(distance).swapaxes(-1, -2)
 
 
 class SelfAttention(nn.Module):

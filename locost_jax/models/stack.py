@@ -96,12 +96,14 @@ def make_feed_forward(config, dtype):
 
 def make_relative_bias(config, bidirectional):
   """Returns the position bias of the T5 family's attention, a module."""
+  layers = config.num_layers if bidirectional else config.num_decoder_layers
   return attention.RelativeBias(
       config.num_heads,
       config.relative_attention_num_buckets,
       config.relative_attention_max_distance,
       bidirectional,
       config.d_model**-0.5,
+      layers if config.biases_per_layer else 0,
   )
 
 
@@ -171,4 +173,7 @@ def make_encoder_layers(layer, config, remat, *arguments):
   if remat == 'full':
     layer = nn.remat(layer, prevent_cse=False, static_argnums=(3, 4))
   over = stacked(config.num_layers, remat)
-  return nn.scan(layer, in_axes=nn.broadcast, **over)(config, *arguments)
+  axes = nn.broadcast
+  if config.biases_per_layer:
+    axes = (nn.broadcast,) * 3 + (0,)
+  return nn.scan(layer, in_axes=axes, **over)(config, *arguments)

@@ -50,6 +50,7 @@ MODELS = {
     't5': ('T5', T5),
     't5 v1.1': ('T5', GATED),
     'mt5': ('MT5', GATED),
+    'umt5': ('UMT5', GATED),
     'longt5, local': ('LongT5', dict(LONG, encoder_attention_type='local')),
     'longt5, transient-global': (
         'LongT5',
@@ -158,7 +159,9 @@ def test_the_lengths_of_the_pipeline(tmp_path):
   assert len(seen) > 3
 
 
-@pytest.mark.parametrize('name', ['t5 v1.1', 'mt5', 'longt5, local', 'bart'])
+@pytest.mark.parametrize(
+    'name', ['t5 v1.1', 'mt5', 'umt5', 'longt5, local', 'bart']
+)
 def test_repetition_settings_write_the_same_texts(name, tmp_path):
   """Greedily."""
   torch.manual_seed(0)
