@@ -89,6 +89,10 @@ _BART = _changed(
     'max_positions': Key(1024, 'maximum tokens of input or summary', _TOKENS),
     'scale_embedding': Key(False, 'multiply embeddings by sqrt(D)'),
     'tie_embeddings': Key(True, 'output layer is the embedding'),
+    'norms_first': Key(
+        False,
+        "norms before a layer's branches and after the last layer (mBART)",
+    ),
     'pad_id': Key(1, 'the id of padding in the vocabulary', integer(0, IDS)),
     'num_decoder_heads': Key(
         0, 'attention heads of the decoder; 0: num_heads', integer(0, MILLION)

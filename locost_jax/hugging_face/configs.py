@@ -82,14 +82,6 @@ _OWN_TENSORS = {
     'pagesum': 'lin.weight',
     'simcas': 'encoder.agent.actor.dense_1.weight',
 }
-# Keys, also of old configs, that must have this value: another value means
-# another model than BART.
-_OF_BART = {
-    'normalize_before': False,
-    'normalize_embedding': True,
-    'add_final_layer_norm': False,
-    'static_position_embeddings': False,
-}
 
 
 class _Family(NamedTuple):
@@ -100,14 +92,23 @@ class _Family(NamedTuple):
     kind: the start of the class's name in transformers.
     defaults: of their keys, where they are not those of `KEYS`.
     ours: keys of ours that the family stands for.
+    old: keys that old configs have for that: other values mean another model.
   """
 
   name: str
   kind: str
   defaults: dict = {}
   ours: dict = {}
+  old: dict = {}
 
 
+_OF_BART = {
+    'normalize_before': False,
+    'normalize_embedding': True,
+    'add_final_layer_norm': False,
+    'static_position_embeddings': False,
+}
+_OF_MBART = _OF_BART | {'normalize_before': True, 'add_final_layer_norm': True}
 # By model_type. mT5 is T5 v1.1: exports say so.
 _FAMILIES = {
     't5': _Family('t5', 'T5'),
@@ -123,7 +124,10 @@ _FAMILIES = {
         {'biases_per_layer': True},
     ),
     'longt5': _Family('longt5', 'LongT5'),
-    'bart': _Family('bart', 'Bart'),
+    'bart': _Family('bart', 'Bart', old=_OF_BART),
+    'mbart': _Family(
+        'bart', 'MBart', ours={'norms_first': True}, old=_OF_MBART
+    ),
 }
 # A release's d_state counts real and imaginary parts.
 _BOTH_PARTS = kinds.Kind(
@@ -149,8 +153,7 @@ def model_config(directory):
         'of a run or of a Hugging Face model; next to the weights of a '
         "published PageSum, put facebook/bart-large-cnn's config.json"
     ) from None
-  is_bart = theirs.get('model_type') == 'bart'
-  names = tensors_lib.find_names(directory) if is_bart else ()
+  names = tensors_lib.find_names(directory) if _is_bart(theirs) else ()
   return from_released(theirs, names, path)
 
 
@@ -223,9 +226,10 @@ def _find_name(theirs, tensors, path):
         f'{path} describes model_type={name!r}: expected a LOCOST config (with '
         f'd_state and gating) or one of {", ".join(map(repr, _FAMILIES))}'
     )
-  if name != 'bart':
-    return _FAMILIES[name].name
-  _check_equal(theirs, _OF_BART, path, 'a BART')
+  family = _FAMILIES[name]
+  _check_equal(theirs, family.old, path, f'model_type={name!r}')
+  if family.name != 'bart':
+    return family.name
   systems = [
       system
       for system, end in _OWN_TENSORS.items()
@@ -237,7 +241,13 @@ def _find_name(theirs, tensors, path):
         f'config.json and the tensors next to it are of {" and of ".join(systems)}'
         ': expected those of one system'
     )
-  return systems[0] if systems else name
+  return systems[0] if systems else 'bart'
+
+
+def _is_bart(theirs):
+  """Whether a config.json's model is a BART in our names."""
+  families = [key for key, row in _FAMILIES.items() if row.name == 'bart']
+  return theirs.get('model_type') in families
 
 
 def _base(name):
@@ -397,8 +407,13 @@ def generation_settings(directory, report=lambda line: None):
   if 'max_length' not in values and theirs.get('max_length', 20) != 20:
     values['max_length'] = theirs['max_length'] - 1
   start = theirs.get('decoder_start_token_id')
-  is_bart = config.get('model_type') == 'bart'
-  if is_bart and start is not None and start == theirs.get('bos_token_id'):
+  if config.get('model_type') == 'mbart' and start is None:
+    raise InputError(
+        f'{directory}: no decoder_start_token_id: the decoder of an mBART '
+        "begins with its language's id; put it in generation_config.json"
+    )
+  is_first = start is not None and start == theirs.get('bos_token_id')
+  if is_first and _is_bart(config):
     # An export of a run whose decoder reads <s> first.
     values['start'] = 'bos'
   if theirs.get('do_sample'):

@@ -135,6 +135,7 @@ def _bart_stack(stack, attentions):
   found = {
       f'{stack}/position_embedding': f'model.{stack}.embed_positions',
       f'{stack}/embedding_norm': f'model.{stack}.layernorm_embedding',
+      f'{stack}/norm': f'model.{stack}.layer_norm',
       f'{ours}/feed_forward_norm': f'{theirs}.final_layer_norm',
       **_inside(f'{ours}/feed_forward', theirs, _BART_MLP),
   }

@@ -2,7 +2,9 @@
 
 Embedding of both stacks: h = norm(s E[token] + P[position + 2]), s = sqrt(D) or
 1, with positions P per stack. They count from 0 in every row, padding included.
-Encoder layer: h = norm(h + self(h));  h = norm(h + ff(h)); the decoder's layers
+Encoder layer: h = norm(h + self(h));  h = norm(h + ff(h)). mBART (Liu et al.
+2020), norms_first: h += self(norm(h)); h += ff(norm(h)), and a norm after the
+last layer of each stack. The decoder's layers
 are those of `decoder_layers` with the `PARTS` below. Logits: h E^T + bias, or an
 output layer of their own in place of E^T.
 
@@ -44,6 +46,7 @@ class BartConfig(model_config.ModelConfig):
   pad_id: int = dataclasses.field()
   num_decoder_heads: int = 0
   tie_embeddings: bool = True
+  norms_first: bool = False
 
   def __post_init__(self):
     for key, heads in (
@@ -143,10 +146,12 @@ class EncoderLayer(nn.Module):
 
   def __call__(self, h, mask, deterministic, in_pieces=False):
     """h [B, L, D], mask [B, L] -> h, None; in_pieces: see `encoder`."""
-    own = self.self_attention.keys_values(h)
-    x = self.self_attention.cross(h, *own, mask, deterministic)
-    x = self.dropout(x, deterministic)
-    h = stack.lay_read(self.self_attention_norm(h + x))
+
+    def attend(x):
+      own = self.self_attention.keys_values(x)
+      return self.self_attention.cross(x, *own, mask, deterministic)
+
+    h = self.branch(h, self.self_attention_norm, attend, deterministic)
     if in_pieces:
       draws = not deterministic and self.config.has_dropout
       h = tokenwise.method(self, 'add', h, along=mesh_lib.SEQUENCE, draws=draws)
@@ -155,8 +160,18 @@ class EncoderLayer(nn.Module):
 
   def add(self, h, deterministic=True):
     """The feed-forward and its norm, [B, L, D]."""
-    x = self.dropout(self.feed_forward(h, deterministic), deterministic)
-    return stack.lay_read(self.feed_forward_norm(h + x))
+    return self.branch(
+        h,
+        self.feed_forward_norm,
+        lambda x: self.feed_forward(x, deterministic),
+        deterministic,
+    )
+
+  def branch(self, h, norm, function, deterministic):
+    """h and a branch of it, the norm before or after; [B, L, D]."""
+    drop = lambda x: self.dropout(x, deterministic)
+    first = self.config.norms_first
+    return stack.lay_read(stack.branch(h, norm, function, drop, first))
 
 
 # The decoder's, see `decoder_layers`.
@@ -172,7 +187,6 @@ PARTS = decoder_layers.Parts(
         dtype,
         use_bias=True,
     ),
-    norms_first=False,
 )
 
 
@@ -191,6 +205,7 @@ class Encoder(nn.Module):
     )
     self.position_embedding = PositionEmbedding(self.config, self.dtype)
     self.embedding_norm = make_norm(self.dtype)
+    self.norm = make_norm(self.dtype) if self.config.norms_first else None
     self.dropout = nn.Dropout(self.config.dropout_rate)
 
   def embed(self, h):
@@ -205,7 +220,11 @@ class Encoder(nn.Module):
     in_pieces = not self.is_initializing() and stack.reads_in_pieces(
         self.config, self.remat, *h.shape[:2]
     )
-    return self.layers(h, mask, deterministic, in_pieces)[0]
+    return self.finish(self.layers(h, mask, deterministic, in_pieces)[0])
+
+  def finish(self, h):
+    """h after the last layer, normed if norms are first."""
+    return self.norm(h) if self.norm else h
 
 
 class Decoder(decoder_layers.Decoder):
@@ -217,6 +236,7 @@ class Decoder(decoder_layers.Decoder):
     super().setup()
     self.position_embedding = PositionEmbedding(self.config, self.dtype)
     self.embedding_norm = make_norm(self.dtype)
+    self.norm = make_norm(self.dtype) if self.config.norms_first else None
 
   def embed(self, h, positions):
     """Vectors of tokens [B, T, D], positions [T] -> h [B, T, D]."""
@@ -231,9 +251,9 @@ class Decoder(decoder_layers.Decoder):
     )
 
   def finish(self, h, deterministic):
-    """h as it is."""
+    """h, normed if norms are first."""
     del deterministic
-    return h
+    return self.norm(h) if self.norm else h
 
 
 class Bart(encoder_decoder.Model):

@@ -3,7 +3,8 @@
   T5    h += self(norm(h));     h += cross(norm(h));    h += ff(norm(h))
   BART  h = norm(h + self(h));  h = norm(h + cross(h)); h = norm(h + ff(h))
 
-Dropout on every branch. `Parts` holds the differences.
+config.norms_first: as T5, which mBART and PEGASUS are, too. Dropout on every
+branch. `Parts` holds the other differences.
 
 Axes: B batch, L input length, T target length, S slots of a cache, D d_model,
 H heads, K head dim, P segments, R rows of a decoding step.
@@ -27,7 +28,6 @@ class Parts(NamedTuple):
   make_norm: Any  # (config, dtype) -> a module, like the next two
   make_attention: Any
   make_feed_forward: Any
-  norms_first: bool  # h + f(norm(h)), else norm(h + f(h))
 
 
 class DecoderLayer(nn.Module):
@@ -86,11 +86,9 @@ class DecoderLayer(nn.Module):
 
   def branch(self, h, norm, function, deterministic=True):
     """h and a branch of it, the norm before or after; [B, T, D]."""
-    if self.parts.norms_first:
-      h = h + self.dropout(function(norm(h)), deterministic)
-    else:
-      h = norm(h + self.dropout(function(h), deterministic))
-    return stack.lay_written(h)
+    drop = lambda x: self.dropout(x, deterministic)
+    first = self.config.norms_first
+    return stack.lay_written(stack.branch(h, norm, function, drop, first))
 
   def add(self, h, deterministic=True):
     """The branch of the feed-forward, [B, T, D]."""

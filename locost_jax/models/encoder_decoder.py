@@ -134,7 +134,6 @@ PARTS = decoder_layers.Parts(
     stack.make_norm,
     stack.make_attention,
     stack.make_feed_forward,
-    norms_first=True,
 )
 
 

@@ -41,6 +41,7 @@ class ModelConfig:
   # Whether most of a memory may be unread: then `compact_memory` drops that.
   is_compacted = False
   comes_in_parts = False  # see `low_memory_encoder`
+  norms_first = True  # h + f(norm(h)) in a layer, else norm(h + f(h))
   biases_per_layer = False  # whether layers have a position bias each
   shares_arrays = False  # whether the mixer has a `Common`, see `encoder`
 

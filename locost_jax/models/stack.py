@@ -82,6 +82,13 @@ def lay_written(h):
   return mesh_lib.lay_out(h, mesh_lib.ROWS)
 
 
+def branch(h, norm, function, drop, norms_first):
+  """h + drop(function(norm(h))), or norm(h + drop(function(h))); like h."""
+  if norms_first:
+    return h + drop(function(norm(h)))
+  return norm(h + drop(function(h)))
+
+
 def make_norm(config, dtype):
   """Returns the norm of the T5 family."""
   return layers.RMSNorm(config.layer_norm_epsilon, dtype)

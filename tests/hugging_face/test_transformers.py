@@ -58,6 +58,7 @@ MODELS = {
     ),
     'longt5, tied': ('LongT5', dict(T5, local_radius=4)),
     'bart': ('Bart', BART),
+    'mbart': ('MBart', dict(BART, decoder_start_token_id=7)),
     'bart, untied': ('Bart', dict(BART, tie_word_embeddings=False)),
 }
 
@@ -160,7 +161,7 @@ def test_the_lengths_of_the_pipeline(tmp_path):
 
 
 @pytest.mark.parametrize(
-    'name', ['t5 v1.1', 'mt5', 'umt5', 'longt5, local', 'bart']
+    'name', ['t5 v1.1', 'mt5', 'umt5', 'longt5, local', 'bart', 'mbart']
 )
 def test_repetition_settings_write_the_same_texts(name, tmp_path):
   """Greedily."""
@@ -291,6 +292,14 @@ def test_a_bart_with_two_embeddings_is_refused(tmp_path):
   model.model.decoder.embed_tokens.weight = other
   model.save_pretrained(tmp_path)
   with pytest.raises(InputError, match='embed_tokens.weight differs from'):
+    locost_jax.load(tmp_path)
+
+
+def test_an_mbart_without_a_language_is_refused(tmp_path):
+  make('MBart', BART, tmp_path)
+  with pytest.raises(
+      InputError, match='no decoder_start_token_id: .* language'
+  ):
     locost_jax.load(tmp_path)
 
 

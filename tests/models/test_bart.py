@@ -361,7 +361,10 @@ def released_config():
     'change,message',
     (
         ({'activation_function': 'tanh'}, 'activation_function="tanh"'),
-        ({'normalize_before': True}, 'normalize_before=True: expected False'),
+        (
+            {'normalize_before': True},
+            "normalize_before=True: expected False for model_type='bart'",
+        ),
         ({'tie_word_embeddings': 'no'}, 'tie_word_embeddings="no"'),
         ({'d_model': None}, "lacks the key 'd_model'"),
     ),
