@@ -23,10 +23,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from locost_jax.errors import InputError
-from locost_jax.models import self_attention
 from locost_jax.models import stack
 from locost_jax.ops import causal_attention
-from locost_jax.ops import long_attention
+from locost_jax.ops import local_attention
 
 LOCAL, GLOBAL = 'local', 'transient-global'
 
@@ -137,37 +136,29 @@ class LongT5Attention(nn.Module):
   def __call__(self, x, mask, biases, deterministic):
     c, (near, line) = self.config, biases
     queries = self.attention.queries(x)
-    B, L, H, _ = queries.shape
+    L = queries.shape[1]
     side = None
     if c.attention == GLOBAL:  # short inputs too, to make the parameters
       side = SideTokens(*self.side_tokens(x, mask), line)
       side = side if L >= c.global_block_size else None
     rate = 0.0 if deterministic else c.dropout_rate
-    W, n = c.local_radius + 1, blocks_of_piece(c, B, L)
-    keys, values = (
-        pad_blocks(part, L, W, n) for part in self.attention.keys_values(x)
+
+    def further(read, start):
+      if side is None:
+        return read
+      return with_side_tokens(read, side, start, c.global_block_size)
+
+    window = local_attention.Window(
+        c.local_radius + 1, c.local_radius, c.keys_seen(L), near, further
     )
-    valid = pad_blocks(mask, L, W, n)
-    distance = jnp.arange(3 * W)[None, :] - W - jnp.arange(W)[:, None]
-    is_near = abs(distance) <= c.local_radius
-
-    def of_piece(queries, start, key):
-      own = [neighbours(part, start, W, n) for part in (keys, values, valid)]
-      read = Read(
-          own[0],
-          own[1],
-          own[2][:, None, None] & is_near,
-          jnp.broadcast_to(near, (B * n, *near.shape)),
-      )
-      if side is not None:
-        read = with_side_tokens(read, side, start, n, c.global_block_size)
-      queries = queries.reshape(B * n, W, *queries.shape[2:])
-      context = self_attention.attend(queries, *read, rate, key)
-      return context.reshape(B, n * W, *context.shape[2:])
-
     return self.attention.merge_heads(
-        self_attention.over_queries(
-            of_piece, queries, n * W, self.make_rng('dropout') if rate else None
+        local_attention.in_blocks(
+            queries,
+            *self.attention.keys_values(x),
+            mask,
+            window,
+            rate,
+            self.make_rng('dropout') if rate else None,
         )
     )
 
@@ -181,60 +172,18 @@ class SideTokens(NamedTuple):
   line: Any  # [H, 2 G + 1], their bias, of `SharedBiases`
 
 
-class Read(NamedTuple):
-  """The S keys that the queries of n blocks of each document attend to."""
+def with_side_tokens(read, side, start, block):
+  """Adds the `SideTokens` of documents to a `local_attention.Read`.
 
-  keys: Any  # [B n, S, H, K]
-  values: Any  # [B n, S, H, K]
-  mask: Any  # bool, broadcast to [B n, H, W, S]
-  bias: Any  # [B n, H, W, S]
-
-
-def blocks_of_piece(config, B, L):
-  """Blocks whose scores are computed at once: those that fit PIECE_BYTES."""
-  W = config.local_radius + 1
-  scores = 4 * B * config.num_heads * W * config.keys_seen(L)
-  return min(-(-L // W), max(1, long_attention.PIECE_BYTES // scores))
-
-
-def pad_blocks(x, L, W, n):
-  """Pads [B, L, ...] to whole pieces, with one more block at either end."""
-  piece = n * W
-  behind = -(-L // piece) * piece + W - L
-  return jnp.pad(x, ((0, 0), (W, behind), *[(0, 0)] * (x.ndim - 2)))
-
-
-def neighbours(x, start, W, n):
-  """Each of n blocks of W tokens with those on both sides: [B n, 3 W, ...].
-
-  x is of `pad_blocks`, `start` the position of the first block, traced.
-  """
-  B = x.shape[0]
-  part = jax.lax.dynamic_slice_in_dim(x, start, (n + 2) * W, 1)
-  part = part.reshape(B, n + 2, W, *x.shape[2:])
-  three = [part[:, i : i + n] for i in range(3)]
-  return jnp.concatenate(three, 2).reshape(B * n, 3 * W, *x.shape[2:])
-
-
-def with_side_tokens(read, side, start, n, block):
-  """Adds the `SideTokens` of documents to the `Read` of n blocks.
-
-  `start` is the position of the first block, traced; a side token stands for
+  `start` is the position of the first query, traced; a side token stands for
   `block` tokens.
   """
   (B, G, H, _), W = side.keys.shape, read.bias.shape[2]
-  repeated = lambda x: jnp.repeat(x, n, 0)
-  exists = repeated(jnp.arange(G) < side.full[:, None])[:, None, None]
+  n = read.keys.shape[0] // B
   bias = side_bias(side.line, start, n * W, block, side.full)
   bias = bias.reshape(B * n, W, H, G).swapaxes(1, 2)
-  return Read(
-      jnp.concatenate([read.keys, repeated(side.keys)], 1),
-      jnp.concatenate([read.values, repeated(side.values)], 1),
-      jnp.concatenate(
-          [read.mask, jnp.broadcast_to(exists, (B * n, 1, W, G))], -1
-      ),
-      jnp.concatenate([read.bias, bias], -1),
-  )
+  exists = jnp.arange(G) < side.full[:, None]
+  return read.with_keys(side.keys, side.values, exists, bias)
 
 
 def side_bias(line, start, size, block, full):

@@ -14,7 +14,6 @@ Axes: B batch, L length, D width, H heads, K head width.
 """
 
 import dataclasses
-import functools
 
 from flax import linen as nn
 import jax
@@ -22,6 +21,7 @@ import jax.numpy as jnp
 
 from locost_jax.models import stack
 from locost_jax.ops import causal_attention
+from locost_jax.ops import local_attention
 from locost_jax.ops import long_attention
 
 
@@ -32,40 +32,6 @@ class T5Config(stack.T5StyleConfig):
   biases_per_layer: bool = False
 
   shares_arrays = True
-
-
-def attend(queries, keys, values, mask, bias, rate=0.0, key=None):
-  """`long_attention.plain` with dropout drawn from a key, if rate is not 0."""
-  drop = lambda w: w * long_attention.dropout(rate, key, 0, w)
-  return long_attention.plain(queries, keys, values, mask, bias, drop=drop)
-
-
-def over_queries(function, queries, size, key=None):
-  """The context of all queries [B, L, H, K], computed piece by piece.
-
-  Args:
-    function: (queries [B, size, H, K], start, key) -> context, likewise. It is
-      recomputed in the backward pass if there are several pieces. The last
-      piece is padded with zeros.
-    size: of a piece.
-    key: a random key, or None; each piece gets its own.
-  """
-  B, L, H, K = queries.shape
-  if size >= L:
-    padded = jnp.pad(queries, ((0, 0), (0, size - L), (0, 0), (0, 0)))
-    return function(padded, 0, key)[:, :L]
-  count = -(-L // size)
-  queries = jnp.pad(queries, ((0, 0), (0, count * size - L), (0, 0), (0, 0)))
-  queries = queries.reshape(B, count, size, H, K).swapaxes(0, 1)
-
-  @functools.partial(jax.checkpoint, prevent_cse=False)
-  def run(piece):
-    index, part = piece
-    own = None if key is None else jax.random.fold_in(key, index)
-    return function(part, index * size, own)
-
-  context = jax.lax.map(run, (jnp.arange(count), queries))
-  return context.swapaxes(0, 1).reshape(B, -1, H, K)[:, :L]
 
 
 def piece_length(B, H, S):
@@ -115,10 +81,12 @@ class SelfAttention(nn.Module):
     def of_piece(queries, start, key):
       of_keys = jax.lax.dynamic_slice_in_dim(line, start, size + L - 1, 1)
       bias = causal_attention.diagonals(of_keys, size)
-      return attend(queries, keys, values, mask[:, None, None], bias, rate, key)
+      return local_attention.attend(
+          queries, keys, values, mask[:, None, None], bias, rate, key
+      )
 
     return self.attention.merge_heads(
-        over_queries(
+        local_attention.over_queries(
             of_piece, queries, size, self.make_rng('dropout') if rate else None
         )
     )
