@@ -93,6 +93,9 @@ _BART = _changed(
         False,
         "norms before a layer's branches and after the last layer (mBART)",
     ),
+    'sinusoidal': Key(
+        False, 'positions by formula, and no norm after them (PEGASUS)'
+    ),
     'pad_id': Key(1, 'the id of padding in the vocabulary', integer(0, IDS)),
     'num_decoder_heads': Key(
         0, 'attention heads of the decoder; 0: num_heads', integer(0, MILLION)

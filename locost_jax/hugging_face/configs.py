@@ -109,6 +109,10 @@ _OF_BART = {
     'static_position_embeddings': False,
 }
 _OF_MBART = _OF_BART | {'normalize_before': True, 'add_final_layer_norm': True}
+_OF_PEGASUS = _OF_MBART | {
+    'normalize_embedding': False,
+    'static_position_embeddings': True,
+}
 # By model_type. mT5 is T5 v1.1: exports say so.
 _FAMILIES = {
     't5': _Family('t5', 'T5'),
@@ -127,6 +131,13 @@ _FAMILIES = {
     'bart': _Family('bart', 'Bart', old=_OF_BART),
     'mbart': _Family(
         'bart', 'MBart', ours={'norms_first': True}, old=_OF_MBART
+    ),
+    'pegasus': _Family(
+        'bart',
+        'Pegasus',
+        {'pad_token_id': 0},
+        {'norms_first': True, 'sinusoidal': True},
+        _OF_PEGASUS,
     ),
 }
 # A release's d_state counts real and imaginary parts.

@@ -154,6 +154,10 @@ _BART = {
         {'self_attention': 'self_attn', 'cross_attention': 'encoder_attn'},
     ),
 }
+_POSITIONS = (
+    'model.encoder.embed_positions.weight',
+    'model.decoder.embed_positions.weight',
+)
 # SimCAS's selector; the release numbers its layers.
 _JUDGE = dict(
     token='dense_1', state='dense_2', hidden='dense_3', output='out_proj'
@@ -189,6 +193,8 @@ def table(config):
         {'logits_bias': ('final_logits_bias', ROW)},
         {'model.shared.weight': copies},
         prefix='model.',
+        # Some files have the positions that PEGASUS computes.
+        unread=_POSITIONS if config.get('sinusoidal') else (),
         zeros=('final_logits_bias',),
         # transformers 5 ties all or nothing.
         writes_copies=not tied,

@@ -49,7 +49,7 @@ class Released:
     self.sources = names_lib.sources(table, abstract)
     self.tensors = Tensors(directory)
     needed = [name for source in self.sources.values() for name in source.names]
-    known = set(needed).union(*table.copies.values())
+    known = set(needed).union(table.unread, *table.copies.values())
     found = {}
     for name in sorted(self.tensors.names()):
       for full in table.prefix + name, name.removeprefix(table.prefix):

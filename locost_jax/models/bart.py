@@ -4,7 +4,8 @@ Embedding of both stacks: h = norm(s E[token] + P[position + 2]), s = sqrt(D) or
 1, with positions P per stack. They count from 0 in every row, padding included.
 Encoder layer: h = norm(h + self(h));  h = norm(h + ff(h)). mBART (Liu et al.
 2020), norms_first: h += self(norm(h)); h += ff(norm(h)), and a norm after the
-last layer of each stack. The decoder's layers
+last layer of each stack. PEGASUS (Zhang et al. 2020), sinusoidal: also P[position]
+by formula, with no norm after it. The decoder's layers
 are those of `decoder_layers` with the `PARTS` below. Logits: h E^T + bias, or an
 output layer of their own in place of E^T.
 
@@ -18,6 +19,7 @@ import dataclasses
 
 from flax import linen as nn
 import jax.numpy as jnp
+import numpy as np
 
 from locost_jax.errors import InputError
 from locost_jax.models import attention
@@ -47,6 +49,7 @@ class BartConfig(model_config.ModelConfig):
   num_decoder_heads: int = 0
   tie_embeddings: bool = True
   norms_first: bool = False
+  sinusoidal: bool = False
 
   def __post_init__(self):
     for key, heads in (
@@ -58,6 +61,8 @@ class BartConfig(model_config.ModelConfig):
             f'model.d_model={self.d_model} must be divisible by '
             f'model.{key}={heads}'
         )
+    if self.sinusoidal and not self.norms_first:
+      raise InputError('model.sinusoidal=True: needs model.norms_first=True')
     if self.pad_id >= self.vocab_size:
       raise InputError(
           f'model.pad_id={self.pad_id} must be below '
@@ -95,6 +100,11 @@ def make_norm(dtype):
   return nn.LayerNorm(1e-5, dtype=dtype, use_fast_variance=False)
 
 
+def make_norm_if(exists, dtype):
+  """Returns `make_norm`, or a function that returns what it is given."""
+  return make_norm(dtype) if exists else lambda h: h
+
+
 def make_attention(config, dtype, heads):
   """Returns an attention of BART with this many heads."""
   c, K = config, config.d_model // heads
@@ -109,14 +119,30 @@ def make_attention(config, dtype, heads):
   )
 
 
+def sinusoids(count, D):
+  """PEGASUS's vectors of positions, float32 [count, D]: sines, then cosines.
+
+  Position p has the angles p / 10000^(2 i / D) (Vaswani et al. 2017, section
+  3.5), of which transformers takes the sines for the first half of D.
+  """
+  angles = np.arange(count)[:, None] / 10000 ** (2 * (np.arange(D) // 2) / D)
+  return np.concatenate(
+      [np.sin(angles[:, 0::2]), np.cos(angles[:, 1::2])], 1, dtype=np.float32
+  )
+
+
 class PositionEmbedding(nn.Module):
-  """Learned vectors of positions, N(0, 1 / D)."""
+  """Vectors of positions: learned, N(0, 1 / D) at first, or `sinusoids`."""
 
   config: BartConfig
   dtype: jnp.dtype
 
   def setup(self):
-    D = self.config.d_model
+    D, self.offset = self.config.d_model, OFFSET
+    if self.config.sinusoidal:
+      self.embedding = jnp.asarray(sinusoids(self.config.max_positions, D))
+      self.offset = 0
+      return
     self.embedding = self.param(
         'embedding',
         nn.initializers.normal(D**-0.5),
@@ -125,7 +151,7 @@ class PositionEmbedding(nn.Module):
 
   def __call__(self, positions):
     """int [T] -> [T, D]."""
-    return self.embedding.astype(self.dtype)[positions + OFFSET]
+    return self.embedding.astype(self.dtype)[positions + self.offset]
 
 
 class EncoderLayer(nn.Module):
@@ -204,8 +230,8 @@ class Encoder(nn.Module):
         self.LAYER, self.config, self.remat, self.dtype
     )
     self.position_embedding = PositionEmbedding(self.config, self.dtype)
-    self.embedding_norm = make_norm(self.dtype)
-    self.norm = make_norm(self.dtype) if self.config.norms_first else None
+    self.embedding_norm = make_norm_if(not self.config.sinusoidal, self.dtype)
+    self.norm = make_norm_if(self.config.norms_first, self.dtype)
     self.dropout = nn.Dropout(self.config.dropout_rate)
 
   def embed(self, h):
@@ -220,11 +246,7 @@ class Encoder(nn.Module):
     in_pieces = not self.is_initializing() and stack.reads_in_pieces(
         self.config, self.remat, *h.shape[:2]
     )
-    return self.finish(self.layers(h, mask, deterministic, in_pieces)[0])
-
-  def finish(self, h):
-    """h after the last layer, normed if norms are first."""
-    return self.norm(h) if self.norm else h
+    return self.norm(self.layers(h, mask, deterministic, in_pieces)[0])
 
 
 class Decoder(decoder_layers.Decoder):
@@ -235,8 +257,8 @@ class Decoder(decoder_layers.Decoder):
   def setup(self):
     super().setup()
     self.position_embedding = PositionEmbedding(self.config, self.dtype)
-    self.embedding_norm = make_norm(self.dtype)
-    self.norm = make_norm(self.dtype) if self.config.norms_first else None
+    self.embedding_norm = make_norm_if(not self.config.sinusoidal, self.dtype)
+    self.norm = make_norm_if(self.config.norms_first, self.dtype)
 
   def embed(self, h, positions):
     """Vectors of tokens [B, T, D], positions [T] -> h [B, T, D]."""
@@ -253,7 +275,7 @@ class Decoder(decoder_layers.Decoder):
   def finish(self, h, deterministic):
     """h, normed if norms are first."""
     del deterministic
-    return self.norm(h) if self.norm else h
+    return self.norm(h)
 
 
 class Bart(encoder_decoder.Model):

@@ -126,7 +126,7 @@ class Encoder(bart.Encoder):
         self.config, self.remat, B * C, L
     )
     start = h, jnp.bool_(True)
-    return self.finish(self.layers(start, mask, deterministic, in_pieces)[0][0])
+    return self.norm(self.layers(start, mask, deterministic, in_pieces)[0][0])
 
 
 class SimCAS(selector_lib.SelectingModel, bart.Bart):
