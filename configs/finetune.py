@@ -4,14 +4,15 @@
       --config.data.train_files='data/train-*.jsonl' \
       --config.train.init_from=runs/pretrain
 
-The model is a LOCOST; configs/finetune.py:longt5, :t5, :bart, :pagesum, :simcas
-and :simcas_locost are the others, kept in runs/finetune-longt5 and so on. A
-PageSum reads 4 pages of 1,024 tokens, a SimCAS chunks of 512; both can start
-from a run of configs/pretrain.py:bart. simcas_locost is LOCOST under SimCAS's
-selector; from any run of LOCOST, --config.train.init_from takes all but the
-selector. With a selector there are two phases: first the decoder learns to read
-all tokens, then the selector learns which of them it needs. What is rewarded is
-how likely the summary becomes, so a selector that learns first learns nothing.
+The model is a LOCOST; configs/finetune.py:longt5, :t5, :bart, :led, :pagesum,
+:simcas and :simcas_locost are the others, kept in runs/finetune-longt5 and so
+on. A PageSum reads 4 pages of 1,024 tokens, a SimCAS chunks of 512; both can
+start from a run of configs/pretrain.py:bart. simcas_locost is LOCOST under
+SimCAS's selector; from any run of LOCOST, --config.train.init_from takes all
+but the selector. With a selector there are two phases: first the decoder learns
+to read all tokens, then the selector learns which of them it needs. What is
+rewarded is how likely the summary becomes, so a selector that learns first
+learns nothing.
 
 The files hold one JSON object per line with `document` and `summary`
 (--config.data.input_field=NAME, --config.data.target_field=NAME for other

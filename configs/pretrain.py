@@ -3,8 +3,8 @@
   python -m locost_jax.main --config=configs/pretrain.py \
       --config.data.train_files='data/train-*.jsonl.gz'
 
-The model is a LOCOST; configs/pretrain.py:longt5, :t5 and :bart are the others,
-kept in runs/pretrain-longt5 and so on.
+The model is a LOCOST; configs/pretrain.py:longt5, :t5, :bart and :led are the
+others, kept in runs/pretrain-longt5 and so on.
 
 The files hold one JSON object per line with the document in `text`
 (--config.data.input_field=NAME for another name). A fifth of the sentences,
@@ -22,7 +22,7 @@ from ml_collections import ConfigDict
 
 from configs import default
 
-MODELS = ('locost', 'longt5', 't5', 'bart')
+MODELS = ('locost', 'longt5', 't5', 'bart', 'led')
 
 
 def get_config(model='locost'):
@@ -81,11 +81,13 @@ def small_model(name):
           dropout_rate=0.0,
       )
   )
-  if name in ('bart', 'pagesum', 'simcas'):
+  if name in ('bart', 'led', 'pagesum', 'simcas'):
     # A vocabulary that is trained here pads with 0, BART's own files with 1.
     model.update(dict(decoder_d_ff=256, pad_id=0))
   else:
     model.d_kv = 32
   if name in ('locost', 'simcas_locost'):
     model.d_state = 32
+  if name == 'led':
+    model.update(dict(attention_window=256, max_positions=4096))
   return model

@@ -495,12 +495,12 @@ def test_small_models_by_suffix(name, model):
 @pytest.mark.parametrize(
     'name, expected',
     [
-        ('finetune_arxiv', "'led': expected one of locost, longt5, t5"),
-        ('pagesum', "'led': expected one of arxiv, arxiv_discourse, arx"),
-        ('simcas', "'led': expected one of arxiv, pubmed, govreport, summsc"),
-        ('finetune', "'led': expected one of locost, longt5, t5, bart"),
+        ('finetune_arxiv', "'mt5': expected one of locost, longt5, t5"),
+        ('pagesum', "'mt5': expected one of arxiv, arxiv_discourse, arx"),
+        ('simcas', "'mt5': expected one of arxiv, pubmed, govreport, summsc"),
+        ('finetune', "'mt5': expected one of locost, longt5, t5, bart"),
     ],
 )
 def test_unknown_suffixes(name, expected):
   with pytest.raises(InputError, match=expected):
-    load(name, 'led')
+    load(name, 'mt5')

@@ -4,6 +4,7 @@ from locost_jax.config.kinds import choice
 from locost_jax.config.kinds import IDS
 from locost_jax.config.kinds import integer
 from locost_jax.config.kinds import Key
+from locost_jax.config.kinds import Kind
 from locost_jax.config.kinds import LAYERS
 from locost_jax.config.kinds import MILLION
 from locost_jax.config.kinds import number
@@ -101,6 +102,13 @@ _BART = _changed(
         0, 'attention heads of the decoder; 0: num_heads', integer(0, MILLION)
     ),
 }
+_WINDOW = Kind(
+    'an even number of tokens, or a list of one for each encoder layer',
+    lambda x: all(
+        type(w) is int and 2 <= w <= TOKENS and w % 2 == 0
+        for w in (x if isinstance(x, (list, tuple)) else [x])
+    ),
+)
 _SELECTOR = {
     'select': Key(
         'ppo',
@@ -135,6 +143,21 @@ MODELS = {
         'global_block_size': Key(16, 'tokens per global token', _TOKENS),
     },
     'bart': _BART,
+    'led': _changed(_BART, max_positions=16384)
+    | {
+        'attention_window': Key(
+            1024,
+            'tokens that a token of the encoder sees, half on each side; or '
+            'a list of one for each layer',
+            _WINDOW,
+        ),
+        'max_target_positions': Key(
+            1024, 'maximum tokens of a summary', _TOKENS
+        ),
+        'global_tokens': Key(
+            1, 'first tokens that see all and that all see', integer(0, TOKENS)
+        ),
+    },
     'pagesum': _BART
     | {
         'decoding': Key(

@@ -62,6 +62,19 @@ KEYS = {
         *_same(local_radius=127, global_block_size=16),
     ),
     'bart': _BART,
+    'led': (
+        *(
+            row
+            for row in _BART
+            if row[0] not in ('max_positions', 'scale_embedding')
+        ),
+        ('max_positions', 'max_encoder_position_embeddings', 16384),
+        ('max_target_positions', 'max_decoder_position_embeddings', 1024),
+        ('attention_window', 'attention_window', 512),
+        ('global_tokens', 'led_global_tokens', 1),
+        # LED never scales, whatever scale_embedding says in a config.json.
+        ('scale_embedding', 'led_scale_embedding', False),
+    ),
     'pagesum': (
         *_BART,
         ('decoding', 'pagesum_decoding', 'pages'),
@@ -129,6 +142,7 @@ _FAMILIES = {
     ),
     'longt5': _Family('longt5', 'LongT5'),
     'bart': _Family('bart', 'Bart', old=_OF_BART),
+    'led': _Family('led', 'LED'),
     'mbart': _Family(
         'bart', 'MBart', ours={'norms_first': True}, old=_OF_MBART
     ),
@@ -140,6 +154,8 @@ _FAMILIES = {
         _OF_PEGASUS,
     ),
 }
+# Models whose stacks have BART's keys.
+_LIKE_BART = 'bart', 'led'
 # A release's d_state counts real and imaginary parts.
 _BOTH_PARTS = kinds.Kind(
     'an even integer from 2 to 2,000,000',
@@ -257,7 +273,7 @@ def _find_name(theirs, tensors, path):
 
 def _is_bart(theirs):
   """Whether a config.json's model is a BART in our names."""
-  families = [key for key, row in _FAMILIES.items() if row.name == 'bart']
+  families = [key for key, row in _FAMILIES.items() if row.name in _LIKE_BART]
   return theirs.get('model_type') in families
 
 
@@ -286,7 +302,7 @@ def to_released(config):
       theirs.update(architectures=[f'{family.kind}ForConditionalGeneration'])
       model_type = found
       break
-  if base == 'bart':
+  if base in _LIKE_BART:
     theirs.update(
         decoder_attention_heads=config.get('num_decoder_heads')
         or config['num_heads'],

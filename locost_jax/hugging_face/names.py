@@ -162,9 +162,23 @@ _POSITIONS = (
 _JUDGE = dict(
     token='dense_1', state='dense_2', hidden='dense_3', output='out_proj'
 )
-# Modules that BART does not have.
+_WINDOWED = 'model.encoder.layers.{}.self_attn.longformer_self_attn'
+# Modules that BART does not have, or under another name.
 _NOT_IN_BART = {
     'bart': {},
+    'led': {
+        **_inside(
+            f'{_READ}/self_attention',
+            _WINDOWED,
+            dict(query='query', key='key', value='value'),
+        ),
+        f'{_READ}/self_attention/output': 'model.encoder.layers.{}.self_attn.output',
+        **_inside(
+            f'{_READ}/global_attention',
+            _WINDOWED,
+            dict(query='query_global', key='key_global', value='value_global'),
+        ),
+    },
     'pagesum': {'confidence': 'lin'},
     'simcas': {
         **_inside('selector/actor', 'model.encoder.agent.actor', _JUDGE),
@@ -183,16 +197,21 @@ def table(config):
   name = config['name']
   tied = ('lm_head.weight',) if config.get('tie_embeddings', True) else ()
   if name in _NOT_IN_BART:
+    prefix = 'led.' if name == 'led' else 'model.'
+    modules = {
+        ours: theirs.replace('model.', prefix, 1)
+        for ours, theirs in (_BART | _NOT_IN_BART[name]).items()
+    }
     copies = (
-        'model.encoder.embed_tokens.weight',
-        'model.decoder.embed_tokens.weight',
+        f'{prefix}encoder.embed_tokens.weight',
+        f'{prefix}decoder.embed_tokens.weight',
         *tied,
     )
     return Table(
-        _BART | _NOT_IN_BART[name],
+        modules,
         {'logits_bias': ('final_logits_bias', ROW)},
-        {'model.shared.weight': copies},
-        prefix='model.',
+        {f'{prefix}shared.weight': copies},
+        prefix=prefix,
         # Some files have the positions that PEGASUS computes.
         unread=_POSITIONS if config.get('sinusoidal') else (),
         zeros=('final_logits_bias',),

@@ -10,6 +10,7 @@ from locost_jax.errors import InputError
 from locost_jax.errors import suggest
 from locost_jax.models import bart
 from locost_jax.models import encoder_decoder
+from locost_jax.models import led
 from locost_jax.models import locost
 from locost_jax.models import longt5
 from locost_jax.models import pagesum
@@ -29,6 +30,7 @@ MODELS = {
     't5': (self_attention.T5Config, _around(self_attention.SelfAttention)),
     'longt5': (longt5.LongT5Config, _around(longt5.LongT5Attention)),
     'bart': (bart.BartConfig, bart.Bart),
+    'led': (led.LEDConfig, led.LED),
     'pagesum': (pagesum.PageSumConfig, pagesum.PageSum),
     'simcas': (simcas.SimCASConfig, simcas.SimCAS),
     'simcas_locost': (

@@ -31,10 +31,6 @@ from locost_jax.models import stack
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.ops import tokenwise
 
-# Rows of the position tables before that of position 0: published models have
-# them but never read them.
-OFFSET = 2
-
 
 @dataclasses.dataclass(frozen=True)
 class BartConfig(model_config.ModelConfig):
@@ -50,6 +46,10 @@ class BartConfig(model_config.ModelConfig):
   tie_embeddings: bool = True
   norms_first: bool = False
   sinusoidal: bool = False
+
+  # Rows of the position tables before that of position 0: published models have
+  # them but never read them.
+  position_offset = 2
 
   def __post_init__(self):
     for key, heads in (
@@ -138,7 +138,7 @@ class PositionEmbedding(nn.Module):
   dtype: jnp.dtype
 
   def setup(self):
-    D, self.offset = self.config.d_model, OFFSET
+    D, self.offset = self.config.d_model, self.config.position_offset
     if self.config.sinusoidal:
       self.embedding = jnp.asarray(sinusoids(self.config.max_positions, D))
       self.offset = 0
@@ -146,7 +146,7 @@ class PositionEmbedding(nn.Module):
     self.embedding = self.param(
         'embedding',
         nn.initializers.normal(D**-0.5),
-        (self.config.max_positions + OFFSET, D),
+        (self.config.max_positions + self.config.position_offset, D),
     )
 
   def __call__(self, positions):
@@ -172,17 +172,22 @@ class EncoderLayer(nn.Module):
 
   def __call__(self, h, mask, deterministic, in_pieces=False):
     """h [B, L, D], mask [B, L] -> h, None; in_pieces: see `encoder`."""
-
-    def attend(x):
-      own = self.self_attention.keys_values(x)
-      return self.self_attention.cross(x, *own, mask, deterministic)
-
-    h = self.branch(h, self.self_attention_norm, attend, deterministic)
+    h = self.branch(
+        h,
+        self.self_attention_norm,
+        lambda x: self.attend(x, mask, deterministic),
+        deterministic,
+    )
     if in_pieces:
       draws = not deterministic and self.config.has_dropout
       h = tokenwise.method(self, 'add', h, along=mesh_lib.SEQUENCE, draws=draws)
       return h, None
     return self.add(h, deterministic), None
+
+  def attend(self, h, mask, deterministic):
+    """Self-attention without residual, [B, L, D]."""
+    own = self.self_attention.keys_values(h)
+    return self.self_attention.cross(h, *own, mask, deterministic)
 
   def add(self, h, deterministic=True):
     """The feed-forward and its norm, [B, L, D]."""
@@ -293,7 +298,7 @@ class Bart(encoder_decoder.Model):
         c.vocab_size, c.d_model, self.dtype, c.d_model**-0.5
     )
     self.encoder = self.ENCODER(c, self.dtype, self.remat)
-    self.decoder = Decoder(c, self.dtype, self.remat)
+    self.decoder = Decoder(c.of_targets(), self.dtype, self.remat)
     self.copy_head = self.make_copy_head()
     self.logits = self.make_logits()
     self.logits_bias = self.param(
@@ -312,5 +317,5 @@ class Bart(encoder_decoder.Model):
 
   def caches(self, memory, max_length):
     """(shared, per_row) of `stack.init_cache`."""
-    check_length('targets', max_length, self.config)
+    check_length('targets', max_length, self.config.of_targets())
     return super().caches(memory, max_length)

@@ -57,6 +57,10 @@ class ModelConfig:
     """(rows of the decoder, tokens that each reads) of a document of pages."""
     return pages, length
 
+  def of_targets(self):
+    """The config that the decoder has; its max_positions may be another."""
+    return self
+
   def keys_seen(self, length):
     """Keys that a query of the encoder attends to; 0 without attention."""
     return length

@@ -183,13 +183,14 @@ def check_reading(config):
 
 def check_positions(config):
   """Raises an InputError for lengths above the model's positions."""
-  limit, data = assemble.model_facts(config).max_positions, config.data
+  facts, data = assemble.model_facts(config), config.data
   read = 'page_length' if data.pages else 'max_input_length'
-  for key, length in (
-      (f'data.{read}', data[read]),
-      ('data.max_target_length', data.max_target_length),
-      ('decode.max_length', config.decode.max_length),
+  for key, length, own in (
+      (f'data.{read}', data[read], facts),
+      ('data.max_target_length', data.max_target_length, facts.of_targets()),
+      ('decode.max_length', config.decode.max_length, facts.of_targets()),
   ):
+    limit = own.max_positions
     if limit is not None and length > limit:
       raise InputError(
           f'config.{key}={length}: expected at most '

@@ -37,7 +37,7 @@ from locost_jax.workdir import checkpoint
 from locost_jax.workdir import find
 from locost_jax.workdir import phases as phases_lib
 
-SUPPORTED = ('t5', 'longt5', 'bart')  # values of config.model.name
+SUPPORTED = ('t5', 'longt5', 'bart', 'led')  # values of config.model.name
 # Largest difference of logits, as a share of the largest logit: both sides
 # compute in float32; weights exported in bfloat16 have 8 significant bits.
 TOLERANCE = {'float32': 1e-3, 'bfloat16': 0.1}
@@ -258,7 +258,7 @@ def _make_tokens(config):
   """Returns random documents [B, L] and targets [B, T], no special tokens."""
   rng = np.random.default_rng(0)
   B, L, T = _SHAPE
-  most = config.max_positions or L
+  most = config.of_targets().max_positions or L
   draw = lambda length: rng.integers(
       min(_FIRST, config.vocab_size - 1), config.vocab_size, (B, length)
   ).astype(np.int32)
@@ -282,10 +282,16 @@ def _transformers_logits(directory, inputs, targets):
   inputs, targets = (
       torch.tensor(ids, dtype=torch.long) for ids in (inputs, targets)
   )
+  more = {}
+  if model.config.model_type == 'led':
+    places = torch.arange(inputs.shape[1]).expand_as(inputs)
+    count = model.config.to_dict().get('led_global_tokens', 1)
+    more['global_attention_mask'] = (places < count).long()
   with torch.inference_mode():
     found = model.float().eval()(
         input_ids=inputs,
         attention_mask=torch.ones_like(inputs),
         decoder_input_ids=targets,
+        **more,
     )
     return found.logits.numpy()

@@ -161,7 +161,9 @@ class Summarizer:
     settings = self._change(settings, options)
     inputs, input_mask = self._check(inputs, input_mask)
     decode_settings.check(settings, self.config.vocab_size)
-    models.check_length(self.config, settings.max_length, 'max_length')
+    models.check_length(
+        self.config.of_targets(), settings.max_length, 'max_length'
+    )
     if input_mask is None:
       input_mask = inputs != settings.pad_id
     seeds = None

@@ -62,6 +62,10 @@ MODELS = {
     'pegasus': ('Pegasus', dict(BART, activation_function='relu')),
     'bart, untied': ('Bart', dict(BART, tie_word_embeddings=False)),
 }
+LED = dict(MODELS['bart'][1], max_encoder_position_embeddings=64)
+LED |= dict(attention_window=[4, 8], max_decoder_position_embeddings=30)
+MODELS['led'] = 'LED', LED
+MODELS['led, a wide window'] = 'LED', dict(LED, attention_window=32)
 
 
 def make(kind, values, directory):
@@ -88,10 +92,19 @@ def make(kind, values, directory):
   return model
 
 
+def tensors(model, inputs):
+  """The arguments of a document; LED's first token is global."""
+  inputs = torch.tensor(inputs)
+  if model.config.model_type != 'led':
+    return dict(input_ids=inputs)
+  first = (torch.arange(inputs.shape[1]) == 0).long().expand_as(inputs)
+  return dict(input_ids=inputs, global_attention_mask=first)
+
+
 def logits(model, inputs, mask, targets):
   with torch.no_grad():
     return model(
-        input_ids=torch.tensor(inputs),
+        **tensors(model, inputs),
         attention_mask=torch.tensor(mask),
         decoder_input_ids=torch.tensor(targets),
     ).logits.numpy()
@@ -107,7 +120,7 @@ def same_texts(model, directory, inputs, settings):
   model.generation_config.update(**settings)
   model.generation_config.save_pretrained(directory)
   with torch.no_grad():
-    want = model.generate(torch.tensor(inputs), use_cache=False)
+    want = model.generate(**tensors(model, inputs), use_cache=False)
     want = want.numpy()[:, 1:]
   model.generation_config = defaults
   summarizer = locost_jax.load(directory)
@@ -165,7 +178,16 @@ def test_the_lengths_of_the_pipeline(tmp_path):
 
 @pytest.mark.parametrize(
     'name',
-    ['t5 v1.1', 'mt5', 'umt5', 'longt5, local', 'bart', 'mbart', 'pegasus'],
+    [
+        't5 v1.1',
+        'mt5',
+        'umt5',
+        'longt5, local',
+        'bart',
+        'mbart',
+        'led',
+        'pegasus',
+    ],
 )
 def test_repetition_settings_write_the_same_texts(name, tmp_path):
   """Greedily."""
@@ -187,7 +209,9 @@ def test_repetition_settings_write_the_same_texts(name, tmp_path):
   assert len(set(texts)) > 3  # the settings change the texts
 
 
-@pytest.mark.parametrize('name, eos', [('t5 v1.1', 13), ('bart', 69)])
+@pytest.mark.parametrize(
+    'name, eos', [('t5 v1.1', 13), ('bart', 69), ('led', 79)]
+)
 def test_beams_with_repetition_settings(name, eos, tmp_path):
   """Where both searches give the same texts by rule: see `decode`.
 
@@ -342,7 +366,9 @@ def test_tokenizers_read_the_same_ids(kind, tmp_path, call):
   assert report['copied'][-1] == 'vocabulary.json'
 
 
-@pytest.mark.parametrize('name', ['t5', 'longt5, transient-global', 'bart'])
+@pytest.mark.parametrize(
+    'name', ['t5', 'longt5, transient-global', 'bart', 'led']
+)
 def test_verify(name, tmp_path, call):
   """Both directions, and weights that differ."""
   kind, values = MODELS[name]

@@ -1,0 +1,215 @@
+"""LED: golden arrays of transformers 4.30.2, and its own forms."""
+
+import functools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from locost_jax import models
+from locost_jax.config import decode_settings
+from locost_jax.errors import InputError
+from locost_jax.generation import generate
+from locost_jax.hugging_face import configs
+from locost_jax.models import led
+from locost_jax.models import parameters
+from locost_jax.ops import long_attention
+from locost_jax.ops import tokenwise
+from locost_jax.training import losses
+from tests.models import golden
+from tests.models import small
+
+SMALL = small.BART | dict(
+    name='led', attention_window=6, max_target_positions=20
+)
+
+
+def arrays():
+  """Returns the golden arrays, and the mask with 2 at global tokens.
+
+  One document has one global token, the other two.
+  """
+  io = golden.arrays('led')
+  mask = io['attention_mask'] * (1 + io['global_attention_mask'])
+  return io, mask.astype(np.int32)
+
+
+def logits_of(model, params, mask):
+  io, _ = arrays()
+  inputs, targets = np.int32(io['input_ids']), np.int32(io['decoder_input_ids'])
+  return model.apply({'params': params}, inputs, targets, mask)
+
+
+@golden.IN_BOTH
+def test_golden(dtype, atol, bound):
+  """States, logits, loss and gradients; windows of 4 and 8."""
+  io, mask = arrays()
+  labels, keep = io['labels'], io['attention_mask'] == 1
+
+  def loss(params):
+    logits = logits_of(model, params, mask)
+    total, weight = losses.cross_entropy(
+        logits, np.maximum(labels, 0), labels != -100
+    )
+    return total / weight, logits
+
+  with jax.enable_x64(dtype == 'float64'):
+    model, params = golden.changed('led', dtype, global_tokens=2)
+    encode = jax.jit(functools.partial(model.apply, method='encode'))
+    memory = encode({'params': params}, io['input_ids'], mask)
+    (total, logits), gradients = jax.jit(
+        jax.value_and_grad(loss, has_aux=True)
+    )(params)
+    gradients = golden.released('led', gradients)
+  assert memory['mask'].dtype == bool
+  check = functools.partial(np.testing.assert_allclose, rtol=0, atol=atol)
+  check(memory['states'][keep], io['f64/enc_last'][keep])
+  check(logits, io['f64/logits'])
+  check(total, io['f64/loss'])
+  want = golden.arrays('led', 'grads')
+  assert gradients.keys() - want.keys() == {'final_logits_bias'}
+  golden.compare_gradients(gradients, want, bound)
+
+
+def test_golden_texts():
+  """Greedy, and beams with scores."""
+  io, mask = arrays()
+  model, params = golden.changed('led', global_tokens=2)
+  write = lambda **keys: generate.generate(
+      model,
+      params,
+      io['input_ids'],
+      mask,
+      decode_settings.Settings(pad_id=1, start_id=2, **keys),
+  )
+  tokens, _ = write(max_length=20, eos_id=95)
+  np.testing.assert_array_equal(tokens, io['greedy_tokens'])
+  tokens, scores = write(
+      num_beams=4,
+      length_penalty=2.0,
+      no_repeat_ngram_size=3,
+      max_length=14,
+      early_stopping=True,
+      min_length=4,
+      eos_id=2,
+  )
+  want = io['hf_generate_beam4'][:, 1:]
+  np.testing.assert_array_equal(tokens[:, : want.shape[1]], want)
+  np.testing.assert_allclose(scores, io['hf_generate_beam4_scores'], 0, 2e-5)
+
+
+def test_global_tokens():
+  """The first ones, unless the mask marks others."""
+  io, mask = arrays()
+  marked = np.where(np.arange(29) == 0, 2 * io['attention_mask'], mask > 0)
+  model, params = golden.changed('led')
+  run = functools.partial(jax.jit(logits_of, static_argnums=0), model, params)
+  np.testing.assert_array_equal(run(io['attention_mask']), run(marked))
+  np.testing.assert_array_equal(run(None), run(marked))  # padding is 1
+  assert (
+      np.abs(run(np.where(np.arange(29) == 3, 2, mask > 0)) - run(None)).max()
+      > 1e-3
+  )
+  none, _ = golden.changed('led', global_tokens=0)
+  assert np.abs(logits_of(none, params, mask) - run(None)).max() > 1e-3
+
+
+def test_less_memory_gives_the_same_results(monkeypatch):
+  """Blocks of queries and feed-forwards in pieces, layers recomputed."""
+
+  def run(remat):
+    with jax.enable_x64(True):
+      model, params = golden.changed('led', 'float64', remat)
+      loss = lambda params: (logits_of(model, params, arrays()[1]) ** 2).mean()
+      return jax.jit(jax.grad(loss))(params)
+
+  want = run('none')
+  check = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-9)
+  jax.tree.map(check, run('full'), want)
+  monkeypatch.setattr(tokenwise, 'CPU_PIECE', 16)
+  monkeypatch.setattr(long_attention, 'PIECE_BYTES', 1)
+  jax.tree.map(check, run('pieces'), want)
+
+
+def test_steps_match_the_plain_form():
+  model = models.build(SMALL)
+  params = small.moved_params(SMALL, 0.1, True)
+  inputs, targets = small.documents(), small.tokens(7, 2, 5)
+  memory = model.apply(params, inputs, method='encode')
+  _, logits = small.in_steps(model, params, memory, targets)
+  want = model.apply(params, inputs, targets)
+  np.testing.assert_allclose(logits, want, 0, 1e-5)
+
+
+def test_dropout_of_attention():
+  """It is drawn for near and for global tokens."""
+  model = models.build(SMALL | dict(attention_dropout_rate=0.5))
+  params = small.moved_params(SMALL, 0.1, True)
+  run = lambda seed: model.apply(
+      params,
+      small.documents(),
+      None,
+      False,
+      method='encode',
+      rngs={'dropout': jax.random.key(seed)},
+  )['states']
+  np.testing.assert_array_equal(run(0), run(0))
+  assert (run(0) != run(1)).any(-1)[0].all()
+
+
+def test_flops():
+  sizes = dict(num_layers=2, attention_window=32, max_positions=512)
+  small.check_flops(models.build(SMALL | sizes), (3, 256), (3, 16))
+
+
+def test_the_published_size():
+  """allenai/led-base-16384: 162 million parameters."""
+  config = SMALL | dict(
+      vocab_size=50265,
+      d_model=768,
+      d_ff=3072,
+      decoder_d_ff=3072,
+      num_heads=12,
+      num_layers=6,
+      num_decoder_layers=6,
+      attention_window=1024,
+      max_positions=16384,
+      max_target_positions=1024,
+  )
+  params = parameters.abstract_params(models.build(config))
+  assert parameters.count(parameters.flatten(params)) == 161_844_480 + 50265
+
+
+def test_lengths_of_both_stacks():
+  model = models.build(SMALL)
+  encode = functools.partial(jax.eval_shape, model.init, jax.random.key(0))
+  shape = lambda length: jax.ShapeDtypeStruct((1, length), jnp.int32)
+  encode(shape(40), shape(20))
+  with pytest.raises(InputError, match='inputs have 41 tokens.*=40'):
+    encode(shape(41), shape(20))
+  with pytest.raises(InputError, match='targets have 21 tokens.*=20'):
+    encode(shape(40), shape(21))
+
+
+@pytest.mark.parametrize(
+    'window, message',
+    (
+        ([4, 8, 8], 'expected one number, or model.num_layers=2 of them'),
+        (5, 'expected an even number of tokens'),
+        ([4, 0], 'expected an even number of tokens'),
+    ),
+)
+def test_windows_that_fit_no_model(window, message):
+  with pytest.raises(InputError, match=message):
+    models.make_config(SMALL | dict(attention_window=window))
+
+
+def test_config_json():
+  theirs = json.loads((golden.DIRECTORY / 'led' / 'config.json').read_text())
+  ours = configs.from_released(theirs)
+  assert ours['attention_window'] == [4, 8]
+  assert (ours['max_positions'], ours['max_target_positions']) == (64, 40)
+  assert configs.from_released(configs.to_released(ours)) == ours
+  assert type(models.make_config(ours)) is led.LEDConfig

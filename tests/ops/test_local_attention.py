@@ -1,0 +1,94 @@
+"""The sliding window in blocks matches scores of all pairs with a mask."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from locost_jax.ops import local_attention
+from locost_jax.ops import long_attention
+from tests.ops.compiled import assert_same
+from tests.ops.compiled import gradients_and_value
+from tests.ops.compiled import temporary_bytes
+
+G = 2
+
+
+def example(L, B=3, H=2, K=4):
+  """Returns queries, keys, values, further keys and values, and a mask."""
+  rng = np.random.default_rng(L)
+  arrays = (rng.normal(size=(B, n, H, K)) for n in (L, L, L, G, G))
+  kept = rng.random((B, L)) < 0.8
+  kept[:, 0] = True
+  return *map(jnp.asarray, arrays), jnp.asarray(kept)
+
+
+def exists(B):
+  """The further keys of each document: none, one, two."""
+  return jnp.arange(G) < jnp.arange(B)[:, None]
+
+
+def in_blocks(queries, keys, values, more_keys, more_values, mask, W, radius):
+  own = more_keys, more_values, exists(queries.shape[0])
+  window = local_attention.Window(
+      W, radius, 3 * W + G, None, lambda read, start: read.with_keys(*own)
+  )
+  return local_attention.in_blocks(queries, keys, values, mask, window)
+
+
+def all_pairs(queries, keys, values, more_keys, more_values, mask, radius):
+  B, L = mask.shape
+  distance = np.arange(L) - np.arange(L)[:, None]
+  near = mask[:, None] & (abs(distance) <= radius)
+  more = jnp.broadcast_to(exists(B)[:, None], (B, L, G))
+  seen = jnp.concatenate([near, more], 2)[:, None]
+  keys = jnp.concatenate([keys, more_keys], 1)
+  scores = jnp.einsum('bthk,bshk->bhts', queries, keys)
+  weights = jax.nn.softmax(jnp.where(seen, scores, -1e30))
+  values = jnp.concatenate([values, more_values], 1)
+  context = jnp.einsum('bhts,bshk->bthk', weights, values)
+  # What a query without any key reads is not defined.
+  return jnp.where(seen.any(-1)[:, 0, :, None, None], context, 0)
+
+
+@pytest.mark.parametrize('piece_bytes', (1, 2000, 1 << 20))
+@pytest.mark.parametrize(
+    'L,W,radius', ((1, 4, 4), (3, 4, 3), (13, 3, 3), (24, 4, 2), (29, 5, 5))
+)
+def test_blocks_match_all_pairs(L, W, radius, piece_bytes, monkeypatch):
+  """Values and gradients; the radius of a layer may be traced."""
+  monkeypatch.setattr(long_attention, 'PIECE_BYTES', piece_bytes)
+  with jax.enable_x64(True):
+    *arrays, mask = example(L)
+    sees = all_pairs(*jax.tree.map(jnp.ones_like, arrays), mask, radius) != 0
+
+    def blocks(*given):
+      context = in_blocks(*given, W, jnp.asarray(radius))
+      return jnp.where(sees, context, 0)
+
+    assert_same(
+        gradients_and_value(blocks, *arrays, mask, argnums=(0, 1, 2, 3, 4)),
+        gradients_and_value(
+            lambda *given: all_pairs(*given, radius),
+            *arrays,
+            mask,
+            argnums=(0, 1, 2, 3, 4),
+        ),
+        1e-12,
+    )
+
+
+@pytest.mark.memory
+def test_memory_grows_with_the_length(monkeypatch):
+  """Not with its square; forward and backward."""
+  monkeypatch.setattr(long_attention, 'PIECE_BYTES', 1 << 16)
+
+  def peak(L):
+    def gradients(*given):
+      loss = lambda *given: in_blocks(*given, mask, 32, 32).sum()
+      return jax.grad(loss, (0, 1, 2))(*given)
+
+    *arrays, mask = example(L, 1)
+    return temporary_bytes(gradients, *arrays)
+
+  assert peak(16384) < 4.4 * peak(4096)
