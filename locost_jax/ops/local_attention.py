@@ -112,12 +112,12 @@ def in_blocks(queries, keys, values, mask, window, rate=0.0, key=None):
   parts = [pad_blocks(x, L, W, n) for x in (keys, values, mask)]
   distance = jnp.arange(3 * W)[None, :] - W - jnp.arange(W)[:, None]
   is_near = abs(distance) <= window.radius
-  bias = window.bias
-  if bias is not None:
-    bias = jnp.broadcast_to(bias, (B * n, *bias.shape))
 
   def of_piece(queries, start, key):
     k, v, valid = (neighbours(part, start, W, n) for part in parts)
+    bias = window.bias
+    if bias is not None:
+      bias = jnp.broadcast_to(bias, (B * n, *bias.shape))
     read = Read(k, v, valid[:, None, None] & is_near, bias)
     queries = queries.reshape(B * n, W, *queries.shape[2:])
     context = attend(queries, *window.further(read, start), rate, key)
