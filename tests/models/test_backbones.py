@@ -17,6 +17,7 @@ from locost_jax.models import self_attention
 from locost_jax.ops import long_attention
 from locost_jax.ops import tokenwise
 from tests.models import golden
+from tests.models import small
 from tests.ops.compiled import temporary_bytes
 
 
@@ -192,3 +193,26 @@ def test_masks_are_not_checked_inside_of_a_program():
   )
   assert not program.eqns
   golden.load('t5v11').config.check_mask(masks_with_holes()[1])
+
+
+@pytest.mark.parametrize('is_long', (False, True))
+def test_layers_with_equal_biases_are_a_t5_that_shares_one(
+    is_long, monkeypatch
+):
+  if is_long:
+    monkeypatch.setattr(long_attention, 'LONG', 1)
+  config = dict(default.t5(), vocab_size=60, d_model=32, d_kv=8, d_ff=48)
+  config |= dict(num_heads=4, num_layers=2, num_decoder_layers=3)
+  runners = [
+      small.Runner(config | dict(biases_per_layer=own), 0.2)
+      for own in (False, True)
+  ]
+  params = dict(runners[0].small_params()['params'])
+  inputs, targets = small.documents(pad=0), small.tokens(6, 2, 6)
+  want = runners[0](inputs, targets)
+  for side, layers in (('encoder', 2), ('decoder', 3)):
+    bias = params[side]['relative_bias']['embedding']
+    same = {'embedding': jnp.stack([bias] * layers)}
+    params[side] = params[side] | {'relative_bias': same}
+  got = runners[1](inputs, targets, params={'params': params})
+  np.testing.assert_allclose(got, want, 0, 1e-5)

@@ -171,10 +171,13 @@ def test_only_the_release_mode_reads_padding():
     assert (difference > 1e-3) == differs, padding
 
 
-def test_a_document_of_one_chunk_matches_bart():
+@pytest.mark.parametrize('norms_first', (False, True))
+def test_a_document_of_one_chunk_matches_bart(norms_first):
   """Inputs [B, L] and [B, 1, L], for every kind of selection."""
   inputs, targets = tokens(5, 2, 13), tokens(7, 2, 5)
-  plain = small.Runner(SMALL | dict(num_decoder_layers=1), 0.2)
+  run = small.Runner(SIMCAS | dict(norms_first=norms_first), 0.2)
+  plain = SMALL | dict(num_decoder_layers=1, norms_first=norms_first)
+  plain = small.Runner(plain, 0.2)
   want = plain(inputs, targets, params=run.params_without('selector'))
   for select, given in (
       ('ppo', inputs),
