@@ -97,8 +97,10 @@ def compare_gradients(found, want, bound, pad=None):
     got, array = found[name], want[name]
     if name == 'model.shared.weight' and pad is not None:
       got, array = np.delete(got, pad, 0), np.delete(array, pad, 0)
-    error = np.abs(got - array).max()
-    assert error <= bound * np.abs(array).max() + 1e-7, name
+    atol = bound * np.abs(array).max() + 1e-7
+    np.testing.assert_allclose(
+        got, array, rtol=0, atol=atol, equal_nan=False, err_msg=name
+    )
 
 
 def release_loss(logits, targets, smoothing=0.1):

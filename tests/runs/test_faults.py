@@ -194,7 +194,7 @@ def test_only_a_second_sigint_ends_at_once(tmp_path, environment):
   assert run.steps() == ['10', '4', '8']
 
 
-def _kill(run, rng, while_saving):
+def kill(run, rng, while_saving):
   """Sends SIGKILL at a random moment, or during a save."""
   latest = checkpoint.latest_step(run.workdir / 'checkpoints') or 0
   step = int(rng.integers(latest + 1, max(26, latest + 2)))
@@ -234,8 +234,8 @@ def test_a_killed_run_equals_an_uninterrupted_one(
   )
   other, killed = tmp_path / 'unbroken', tmp_path / 'killed'
   unbroken = other, Run(other, environment, **given).end()
-  for kill in range(kills):
-    _kill(Run(killed, environment, **given), rng, while_saving=kill % 2 == 1)
+  for i in range(kills):
+    kill(Run(killed, environment, **given), rng, while_saving=i % 2 == 1)
     # All checkpoints can be read. If the first save was interrupted, there
     # is no checkpoint.
     latest = checkpoint.latest_step(killed / 'checkpoints')
