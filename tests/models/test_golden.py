@@ -203,7 +203,7 @@ def test_loss_and_gradients(folder, dtype, atol, bound):
 
     got, gradients = jax.jit(jax.value_and_grad(loss))(summarizer.params)
     gradients = golden.released(folder, gradients)
-  np.testing.assert_allclose(got, io['f64/loss'], rtol=0, atol=atol)
+  np.testing.assert_allclose(got, io['f64/loss'], 0, atol, err_msg='loss')
   if folder == 'longt5_local':  # padding makes transformers' gradients NaN
     assert not (golden.DIRECTORY / folder / 'grads.npz').exists()
     return
@@ -249,7 +249,7 @@ def test_beams(folder):
   want = io[name][:, 1:]  # without the start token
   np.testing.assert_array_equal(tokens[:, : want.shape[1]], want)
   np.testing.assert_allclose(
-      scores, io['hf_generate_beam4_scores'], rtol=0, atol=2e-5
+      scores, io['hf_generate_beam4_scores'], 0, 2e-5, err_msg='scores'
   )
 
 
@@ -299,5 +299,5 @@ def test_kernel_of_paper_size(weights, dtype, atol, bound):
     K = ssm_kernel.kernel(ssm.discretise(log_dt, A_real, A_imag), w, 1100)
   want = io[f'{weights}/f64/kernel']
   np.testing.assert_allclose(
-      golden_layout(K), want, rtol=0, atol=min(atol, 2e-5)
+      golden_layout(K), want, 0, min(atol, 2e-5), err_msg='kernel'
   )

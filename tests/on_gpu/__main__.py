@@ -168,8 +168,9 @@ def make_table(directory):
     rows = found['rows']
     if part == 'golden':
       worst = {}
-      for row in sorted(rows, key=_badness):
-        worst[row['name'].partition(':')[0]] = row
+      for row in rows:
+        key = row['name'].partition(':')[0]
+        worst[key] = max(worst.get(key, row), row, key=_badness)
       rows = worst.values()
     for row in rows:
       values = (
