@@ -39,6 +39,7 @@ _INFO_KINDS = {
     'kind': kinds.choice('byte', 'sentencepiece', 'tokenizer'),
     'extra_ids': kinds.integer(0, 10**5),
     'ids': kinds.OBJECT,
+    'model_type': kinds.TEXT,
 }
 
 
@@ -84,12 +85,22 @@ def load_vocabulary(path):
         f'{tokenizer_json.MERGES}, or {INFO_FILE}'
     )
   has_model = os.path.exists(os.path.join(path, MODEL_FILE))
+  model = _read_info(os.path.join(path, 'config.json'))
+  if has_model and model.get('model_type') == 'pegasus':
+    has_model = False
+    if not tokenizer_vocabulary.is_in(path):
+      raise InputError(
+          f"{path}: a PEGASUS's ids are not those of its {MODEL_FILE}: expected "
+          f'{tokenizer_json.TOKENIZER}'
+      )
   info = {
       'kind': 'sentencepiece' if has_model else 'tokenizer',
       'extra_ids': token_ids.EXTRA_IDS,
       'ids': None,
   }
-  info.update(_read_info(os.path.join(path, INFO_FILE)))
+  # transformers has the number of sentinels there: none for mT5's pieces.
+  for name in 'tokenizer_config.json', INFO_FILE:
+    info.update(_read_info(os.path.join(path, name)))
   if info['kind'] == 'byte':
     return byte_vocabulary.ByteVocabulary(info['extra_ids'])
   if info['kind'] == 'tokenizer':
@@ -100,7 +111,7 @@ def load_vocabulary(path):
 
 
 def _read_info(path):
-  """Returns the contents of vocabulary.json; {} if there is no such file."""
+  """Returns what a JSON file says of `_INFO_KINDS`; {} if there is none."""
   try:
     info = files.read_object(path)
   except FileNotFoundError:

@@ -1,9 +1,11 @@
 """Vocabularies: T5's ids, round trips, determinism, clear errors."""
 
 import os
+import shutil
 
 import numpy as np
 import pytest
+import tokenizers
 
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.errors import InputError
@@ -170,6 +172,27 @@ def test_save_and_load(trained, tmp_path):
   assert (
       len({vocabulary.fingerprint, byte.fingerprint, default.fingerprint}) == 3
   )
+
+
+def test_pieces_of_mt5_and_pegasus(trained, tmp_path):
+  """mT5's include the sentinels; PEGASUS's ids are not those of the pieces."""
+  vocabulary, path = trained
+  shutil.copy(path, tmp_path)
+  (tmp_path / 'tokenizer_config.json').write_text('{"extra_ids": 0}')
+  loaded = vocabulary_lib.load_vocabulary(tmp_path)
+  assert loaded.size == vocabulary.size - vocabulary.extra_ids
+  (tmp_path / 'config.json').write_text('{"model_type": "pegasus"}')
+  with pytest.raises(InputError, match='expected tokenizer.json'):
+    vocabulary_lib.load_vocabulary(tmp_path)
+  tokenizer = tokenizers.Tokenizer(
+      tokenizers.models.Unigram(
+          [('<pad>', 0.0), ('</s>', 0.0), ('<unk>', 0.0), ('\u2581a', -1.0)], 2
+      )
+  )
+  tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+  tokenizer.decoder = tokenizers.decoders.Metaspace()
+  tokenizer.save(str(tmp_path / 'tokenizer.json'))
+  assert vocabulary_lib.load_vocabulary(tmp_path).encode('a a') == [3, 3]
 
 
 def test_bad_vocabularies(tmp_path):
