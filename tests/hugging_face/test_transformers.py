@@ -58,8 +58,11 @@ MODELS = {
     ),
     'longt5, tied': ('LongT5', dict(T5, local_radius=4)),
     'bart': ('Bart', BART),
-    'mbart': ('MBart', dict(BART, decoder_start_token_id=7)),
-    'pegasus': ('Pegasus', dict(BART, activation_function='relu')),
+    'mbart': ('MBart', dict(BART, init_std=0.5, decoder_start_token_id=7)),
+    'pegasus': (
+        'Pegasus',
+        dict(BART, init_std=0.5, activation_function='relu'),
+    ),
     'bart, untied': ('Bart', dict(BART, tie_word_embeddings=False)),
 }
 LED = dict(MODELS['bart'][1], max_encoder_position_embeddings=64)
@@ -210,7 +213,15 @@ def test_repetition_settings_write_the_same_texts(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    'name, eos', [('t5 v1.1', 13), ('bart', 69), ('led', 79)]
+    'name, eos',
+    [
+        ('t5 v1.1', 13),
+        ('umt5', 21),
+        ('bart', 69),
+        ('led', 79),
+        ('mbart', 18),
+        ('pegasus', 75),
+    ],
 )
 def test_beams_with_repetition_settings(name, eos, tmp_path):
   """Where both searches give the same texts by rule: see `decode`.
