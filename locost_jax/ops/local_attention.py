@@ -118,9 +118,12 @@ def in_blocks(queries, keys, values, mask, window, rate=0.0, key=None):
     bias = window.bias
     if bias is not None:
       bias = jnp.broadcast_to(bias, (B * n, *bias.shape))
-    read = Read(k, v, valid[:, None, None] & is_near, bias)
+    near = Read(k, v, valid[:, None, None] & is_near, bias)
+    read = window.further(near, start)
     queries = queries.reshape(B * n, W, *queries.shape[2:])
-    context = attend(queries, *window.further(read, start), rate, key)
+    context = attend(
+        queries, read.keys, read.values, read.mask, read.bias, rate, key
+    )
     return context.reshape(B, n * W, *context.shape[2:])
 
   return over_queries(of_piece, queries, n * W, key)

@@ -131,6 +131,7 @@ def test_keys_of_simcas_in_config_json():
   assert config | models.default_keys('simcas') | {'pad_id': 1} == (
       config
       | {'num_decoder_heads': 0, 'copy': False, 'copy_dim': 64, 'copy_ngram': 0}
+      | {'norms_first': False, 'sinusoidal': False}
   )
   written = configs.to_released(config)
   assert not any('simcas' in key for key in written)
