@@ -163,6 +163,7 @@ PROGRAMS = {
         from locost_jax.models import flops
         from locost_jax.models import parameters
         config = default.t5()
+        del config.biases_per_layer
         config.update(dict(name='difference', vocab_size=100, d_model=16,
                            d_ff=16, d_kv=4, num_heads=4, num_layers=2,
                            num_decoder_layers=2))

@@ -97,10 +97,10 @@ def test_a_directory_of_another_model_is_refused(
     command, run_command, tmp_path
 ):
   home = Path(bart_files.write(tmp_path / 'other'))
-  (home / phases_lib.CONFIG_FILE).write_text('{"model_type": "led"}')
+  (home / phases_lib.CONFIG_FILE).write_text('{"model_type": "xlnet"}')
   status, _, err = run_command(
       main, *command('arxiv'), '--config.train.init_from=other'
   )
   assert status == 2
-  assert "describes model_type='led': expected a LOCO" in err
+  assert "describes model_type='xlnet': expected a LOCO" in err
   assert err.count('error: ') == 1 and 'Traceback' not in err
