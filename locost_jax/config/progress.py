@@ -13,7 +13,7 @@ import time
 
 
 class Progress:
-  """Shows how far a work is, and the time that a stage of it still takes."""
+  """Shows the progress of a stage of the work and the time it still takes."""
 
   def __init__(
       self, stream=None, seconds=30.0, clock=time.monotonic, at_once=False

@@ -1,9 +1,10 @@
 """Makes padded batches from cached records, in a reproducible order.
 
-Both iterators are prefetched. `train_batches` is infinite. Batch s depends only on config.data.seed,
-config.train.batch_size, the records and s (see `data/order.py`), so a run
-resumed at step s starts with batch s. The number of hosts and prefetching do
-not change a batch; each host gets a contiguous part of every global batch.
+Both iterators are prefetched. `train_batches` is infinite. Batch s depends only
+on config.data.seed, config.train.batch_size, the records and s (see
+`data/order.py`), so a run resumed at step s starts with batch s. The number of
+hosts and prefetching do not change a batch; each host gets a contiguous part of
+every global batch.
 
 `eval_batches` passes once over the first records of a split. The last batch is
 filled up with padding rows of zero weight, so no record is dropped or counted

@@ -272,7 +272,7 @@ def _find_name(theirs, tensors, path):
 
 
 def _is_bart(theirs):
-  """Whether a config.json's model is a BART in our names."""
+  """Whether a config.json is of a model with BART's keys."""
   families = [key for key, row in _FAMILIES.items() if row.name in _LIKE_BART]
   return theirs.get('model_type') in families
 

@@ -4,10 +4,10 @@ Embedding of both stacks: h = norm(s E[token] + P[position + 2]), s = sqrt(D) or
 1, with positions P per stack. They count from 0 in every row, padding included.
 Encoder layer: h = norm(h + self(h));  h = norm(h + ff(h)). mBART (Liu et al.
 2020), norms_first: h += self(norm(h)); h += ff(norm(h)), and a norm after the
-last layer of each stack. PEGASUS (Zhang et al. 2020), sinusoidal: also P[position]
-by formula, with no norm after it. The decoder's layers
-are those of `decoder_layers` with the `PARTS` below. Logits: h E^T + bias, or an
-output layer of their own in place of E^T.
+last layer of each stack. PEGASUS (Zhang et al. 2020), sinusoidal: as mBART, but
+P[position] is a formula and no norm follows it. The decoder's layers are those
+of `decoder_layers` with the `PARTS` below. Logits: h E^T + bias, or an output
+layer of their own in place of E^T.
 
 Layer norms with mean and bias, 1e-5 in the root; biases everywhere; queries
 scaled by K^-1/2 after theirs; ff(x) = wo(f(wi x)), f the exact GELU by default.

@@ -82,7 +82,7 @@ class Tokens(NamedTuple):
 
   mask: jax.Array  # bool [B, L], true at tokens
   near: jax.Array  # bool [B, L], true at tokens that are not global
-  places: jax.Array  # int [B, G], positions of global tokens; L: there is none
+  places: jax.Array  # int [B, G], positions of global tokens, padded with L
 
   @classmethod
   def of(cls, mask, most):

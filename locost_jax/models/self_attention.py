@@ -7,8 +7,8 @@
 
 (Raffel et al. 2020, section 2.1.) All layers share the bias, or have one each
 (UMT5, biases_per_layer; Chung et al. 2023): it is looked up once per distance,
-and laid out as a matrix where it is added. Queries run in
-pieces, whose scores the backward pass recomputes.
+and laid out as a matrix where it is added. Queries run in pieces, whose scores
+the backward pass recomputes.
 
 Axes: B batch, L length, D width, H heads, K head width.
 """
@@ -27,7 +27,7 @@ from locost_jax.ops import long_attention
 
 @dataclasses.dataclass(frozen=True)
 class T5Config(stack.T5StyleConfig):
-  """The keys of every T5-style model, and whose the position bias is."""
+  """The keys of every T5-style model, and how many position biases it has."""
 
   biases_per_layer: bool = False
 

@@ -80,7 +80,7 @@ class Read(NamedTuple):
 
 
 class Window(NamedTuple):
-  """What the queries of a block attend to.
+  """Which keys the queries of a block attend to.
 
   Attributes:
     block: W.

@@ -1,4 +1,4 @@
-"""What made a summary: for the rows of --output, and for the pages."""
+"""Describes how a summary was made, in rows of --output and on pages."""
 
 import dataclasses
 import hashlib

@@ -111,7 +111,7 @@ def load_vocabulary(path):
 
 
 def _read_info(path):
-  """Returns what a JSON file says of `_INFO_KINDS`; {} if there is none."""
+  """Returns what a JSON file says of `_INFO_KINDS`; {} if it is missing."""
   try:
     info = files.read_object(path)
   except FileNotFoundError:

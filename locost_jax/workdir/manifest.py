@@ -120,7 +120,7 @@ def read(directory, expected=None):
       subdirectories.
 
   Raises:
-    FileNotFoundError, NotADirectoryError: there is none.
+    FileNotFoundError, NotADirectoryError: it is missing.
     InputError: it is invalid.
   """
   path = Path(directory) / FILE

@@ -31,6 +31,17 @@ BART = dict(
     scale_embedding=True,
     pad_id=1,
 )
+# The sizes of facebook/bart-base.
+BART_BASE = dict(
+    vocab_size=50265,
+    d_model=768,
+    d_ff=3072,
+    decoder_d_ff=3072,
+    num_heads=12,
+    num_layers=6,
+    num_decoder_layers=6,
+    max_positions=1024,
+)
 
 
 def tokens(seed, *shape):

@@ -299,16 +299,7 @@ def test_more_tokens_than_positions_are_refused():
 
 def test_published_sizes():
   """facebook/bart-base, and bart-large-cnn, whose model card says 406M."""
-  sizes = dict(
-      vocab_size=50265,
-      d_model=768,
-      d_ff=3072,
-      decoder_d_ff=3072,
-      num_heads=12,
-      num_layers=6,
-      num_decoder_layers=6,
-      max_positions=1024,
-  )
+  sizes = small.BART_BASE
   large = dict(
       vocab_size=50264,
       d_model=1024,

@@ -166,18 +166,8 @@ def test_flops():
 
 def test_the_published_size():
   """allenai/led-base-16384: 162 million parameters."""
-  config = SMALL | dict(
-      vocab_size=50265,
-      d_model=768,
-      d_ff=3072,
-      decoder_d_ff=3072,
-      num_heads=12,
-      num_layers=6,
-      num_decoder_layers=6,
-      attention_window=1024,
-      max_positions=16384,
-      max_target_positions=1024,
-  )
+  lengths = dict(max_positions=16384, max_target_positions=1024)
+  config = SMALL | small.BART_BASE | lengths | dict(attention_window=1024)
   params = parameters.abstract_params(models.build(config))
   assert parameters.count(parameters.flatten(params)) == 161_844_480 + 50265
 

@@ -1,4 +1,4 @@
-"""What a GPU should run first: `python -m tests.on_gpu --help`."""
+"""Checks and measurements for a GPU: `python -m tests.on_gpu --help`."""
 
 import importlib.util
 import sys

@@ -1,4 +1,4 @@
-"""What only a GPU can show; each part takes at most 9 minutes on an H100.
+"""Checks and measurements that need a GPU, in parts of at most 9 minutes.
 
   python -m tests.on_gpu golden speed memory --output=DIR
   python -m tests.on_gpu table DIR

@@ -1,4 +1,4 @@
-"""What the jobs of `tests.on_gpu` share; each has a process of its own.
+"""Shared by the jobs of `tests.on_gpu`; each has a process of its own.
 
 python -m tests.on_gpu.KIND JOB PATH: JOB is JSON, see `__main__.plan`; rows are
 added to PATH as lines of JSON, each when it is known.

@@ -18,7 +18,7 @@ GIVEN = dict(model='locost', step_seconds=0.03, log_every=1, steps=36)
 def run(job):
   """Yields a row of a second run, and of a killed one, next to an unbroken one.
 
-  The second run tells what the device itself does not repeat. Runs of a job
+  The second run shows whether the device repeats its own results. Runs of a job
   share compiled programs, as those of a user do.
   """
   seed = int.from_bytes(os.urandom(4), 'big')
