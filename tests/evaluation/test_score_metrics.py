@@ -26,7 +26,12 @@ def test_repeated_ngrams_by_hand():
 
 
 @pytest.mark.parametrize(
-    'found, shown', [(1, '1'), ({'lines': 1}, '{"lines": 1}')]
+    'found, shown',
+    [
+        (1, '1'),
+        ({'lines': 1}, '{"lines": 1}'),
+        ({'lines': (1, 1, 1)}, '{"lines": [1, 1, 1]}'),
+    ],
 )
 def test_what_a_metric_of_ones_own_returns_is_checked(found, shown):
   own = metric.Metric('lines', (), lambda prediction, references: found)
