@@ -102,7 +102,8 @@ def run_job(job, directory, seconds):
   path, log = (directory / f'{job["part"]}.{x}' for x in ('rows', 'log'))
   path.write_text('')
   flags = f'{os.environ.get("XLA_FLAGS", "")} {job["flags"]}'.strip()
-  changed = {'XLA_FLAGS': flags, 'LOCOST_JAX_CACHE': 'off'}
+  paths = os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')])
+  changed = dict(XLA_FLAGS=flags, LOCOST_JAX_CACHE='off', PYTHONPATH=paths)
   command = [sys.executable, '-m', f'tests.on_gpu.{job["kind"]}']
   command += [json.dumps(job), path]
   with open(log, 'a', encoding='utf-8') as output:
