@@ -29,6 +29,7 @@ import numpy as np
 from locost_jax.attribution import passages as passages_lib
 from locost_jax.attribution import selected_tokens
 from locost_jax.attribution import words
+from locost_jax.data import text as text_lib
 
 TOP = 3  # passages named for a sentence
 
@@ -123,7 +124,7 @@ def _round_up(number, smallest):
 def split(vocabulary, tokens):
   """Returns the Written of ids without start and padding."""
   text = vocabulary.decode(tokens)
-  spans = passages_lib.sentence_spans(text)
+  spans = text_lib.sentence_spans(text)
   marks = vocabulary.bos_id, vocabulary.eos_id
   is_text = ~np.isin(tokens, [mark for mark in marks if mark is not None])
   ends = [len(vocabulary.decode(tokens[: i + 1])) for i in range(len(tokens))]

@@ -1,11 +1,6 @@
-"""Cuts a document into the passages of its page.
-
-Sentences are those of `data.text`, but also end at the marks of Arabic, Urdu and
-Hindi. Training and scores use `data.text` alone.
-"""
+"""Cuts a document into the passages of its page."""
 
 import bisect
-import re
 
 import numpy as np
 
@@ -14,13 +9,6 @@ from locost_jax.documents import places as places_lib
 
 LONGEST = 1200  # characters of a passage; longer paragraphs are cut
 _LONGEST_OF_CUES = 300  # of subtitles without sentences
-
-# Full-width marks need no white space after them. '．' in a number is no end.
-_END = re.compile(
-    r'(?:[\u3002\uff01\uff1f\uff61]|\uff0e(?!\d))'
-    r'[\u3002\uff01\uff1f\uff61\u300d\u300f\u201d\u2019\uff09]*\s*'
-    r'|[\u061f\u06d4\u0964\u0965]+["\'\u201d\u2019)\]\u00bb]*\s+'
-)
 
 
 def cut(text, places=()):
@@ -38,7 +26,8 @@ def cut(text, places=()):
     if end - start <= (_LONGEST_OF_CUES if cues else LONGEST):
       passages.append((start, end))
       continue
-    stops = [start + stop for _, stop in sentence_spans(text[start:end])]
+    spans = text_lib.sentence_spans(text[start:end])
+    stops = [start + stop for _, stop in spans]
     parts = [(start, end)]
     if end - start > LONGEST:
       parts = _join(text, start, stops, LONGEST)
@@ -99,17 +88,3 @@ def _join(text, start, stops, most):
       begin = last + len(text[last:stop]) - len(text[last:stop].lstrip())
     last = stop
   return [*parts, (begin, end)]
-
-
-def sentence_spans(text):
-  """Finds sentences like `data.text.sentence_spans`, also of other scripts."""
-  spans = []
-  for start, end in text_lib.sentence_spans(text):
-    if spans and _END.match(text, start, end) and spans[-1][1] == start:
-      start = spans.pop()[0]  # '\uff01\uff1f' is one end
-    for found in _END.finditer(text, start, end):
-      if found.end() < end:
-        spans.append((start, start + len(text[start : found.end()].rstrip())))
-        start = found.end()
-    spans.append((start, end))
-  return spans

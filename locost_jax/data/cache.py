@@ -40,12 +40,14 @@ from locost_jax.config.progress import duration
 from locost_jax.config.progress import Progress
 from locost_jax.data import blocks
 from locost_jax.data import corpus as corpus_lib
+from locost_jax.data import corpus_rows
 from locost_jax.data import mixture
 from locost_jax.data import pages
 from locost_jax.data import record_versions
 from locost_jax.data import records
 from locost_jax.data import streamed
 from locost_jax.data import tasks
+from locost_jax.data import text as text_lib
 from locost_jax.data import words
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
@@ -209,7 +211,7 @@ def locate(config, found, vocabulary, split, directory):
       task=found.name,
       split=split,
       gsg=found.gsg,
-      **_words_key(found),
+      **_script_key(found, data),
       **_span_key(found.span_corruption),
       corpus=found.made_of(split),
       limit=_limit(config, found, split),
@@ -225,19 +227,23 @@ def locate(config, found, vocabulary, split, directory):
   return pathlib.Path(data.cache_dir or directory) / name, key
 
 
-def _words_key(found):
-  """Returns the part of a cache's key that stands for the words of gsg.
+def _script_key(found, data):
+  """Returns the part of a cache's key that stands for a script beyond a-z.
 
-  Older caches of texts beyond a-z have each document's first sentences.
+  Older caches of such texts have other sentences or gap sentences.
   """
-  if not (found.gsg and found.has_files):  # named corpora in TFDS are English
-    return {}
-  if found.gsg['strategy'] in ('lead', 'random'):
-    return {}
+  if not (found.has_files and (found.gsg or data.pages)):
+    return {}  # named corpora in TFDS are English
   split, shards = next(iter(found.splits.items()))
   rows = itertools.islice(found.read(split, shards[0]), _SAMPLE)
-  is_latin = all(words.is_latin([row['text']]) for row in rows)
-  return {} if is_latin else dict(gsg_words='any script')
+  texts = [corpus_rows.texts(row, data.pages)[0] for row in rows]
+  key = {}
+  if any(map(text_lib.OTHER_SCRIPTS.search, texts)):
+    key['sentences'] = 'any script'
+  ranked = found.gsg and found.gsg['strategy'] not in ('lead', 'random')
+  if ranked and not all(words.is_latin([text]) for text in texts):
+    key['gsg_words'] = 'any script'
+  return key
 
 
 def _span_key(settings):

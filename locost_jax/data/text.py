@@ -16,12 +16,16 @@ lower-case letter (`split_sentences`: in a text without capitals it may be one).
 A full stop does not end one after an abbreviation (`Fig.`,
 `e.g.`, a title, an initial) or after a number that opens the paragraph
 (`1. Install`). After `etc.`, `Inc.`, `U.S.` and similar words it ends one only
-if the next word is capitalised and commonly opens a sentence.
+if the next word is capitalised and commonly opens a sentence. Marks of other
+scripts (`places.MARKS`) need no white space after them. Thai and Lao have no
+marks: there white space after 30 letters without any ends a sentence.
 
 Every character that is not white space is in exactly one sentence, in order.
 """
 
 import re
+
+from locost_jax.documents import places
 
 _WRAP = 120  # characters; longer lines are paragraphs, not wrapped prose
 _NARROWEST = 40  # characters; a narrower block is not wrapped for its width
@@ -35,18 +39,25 @@ _ITEM = re.compile(
     r"|[A-Z][\w.'\u2019-]{0,20}(?:[ ][\w.'\u2019()-]{1,20}){0,3} ?:(?:\s|$)"
     r'|\*{0,2}\w{1,40}(?:, ?\*{0,2}\w{1,40}){0,4} : '
 )
+_MARKS = places.MARKS
 _ENDS_LINE = re.compile(
-    r'[.!?:;\u2026\u3002\uff01\uff1f]["\'\u201d\u2019)\]\u00bb*_`]{0,4}\s*$'
+    rf'[.!?:;\u2026{_MARKS}]["\'\u201d\u2019)\]\u00bb*_`]{{0,4}}\s*$'
 )
 _RULE = re.compile(r'[^\w\n]{3,}$')
 
+# Letters of Thai and Lao, without digits and marks of repetition.
+_THAI = '\u0e01-\u0e45\u0e47-\u0e4e\u0e81-\u0ec5\u0ec7-\u0ece'
 # The look-behind starts a match only at the start of a run of marks, and the
 # possessive quantifiers do not backtrack: the scan stays linear on '.....'.
 _END = re.compile(
     r'(?<![.!?\u2026])[.!?\u2026]++'
     r'["\'\u201d\u2019)\]\u00bb*_`]*+(?=\s|$)'
-    r'|[\u3002\uff01\uff1f][\u300d\u300f\u201d\u2019\uff09]*+'
+    rf'|(?:[{_MARKS}]|\uff0e(?!\d))[.!?\u2026\uff0e{_MARKS}]*+'
+    r'(?:[\u300d\u300f\u201d\u2019\uff09)\u00bb]|["\'](?=\s|$))*+'
+    rf'|(?<=[{_THAI}]{{30}})(?=\s+[{_THAI}])'
 )
+# In a text whose sentences differ from those of earlier releases.
+OTHER_SCRIPTS = re.compile(f'[{_MARKS}\uff0e{_THAI}]')
 _OPENERS = '"\'\u201c\u2018([{\u00ab*_`'
 _LONGEST = 24  # characters examined before a full stop
 

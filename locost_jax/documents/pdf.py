@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from locost_jax.documents import markup
 from locost_jax.documents.places import LeftOut
+from locost_jax.documents.places import MARKS
 from locost_jax.documents.places import Place
 from locost_jax.documents.places import Placed
 from locost_jax.errors import InputError
@@ -43,7 +44,7 @@ _RECURS = 3
 _NEAR = 4
 # A line shorter than this share of a page's long lines may end a paragraph.
 _SHORT = 0.8
-_ENDS = re.compile(r'[.!?:;。！？]["\'”’)\]」』]*\Z')
+_ENDS = re.compile(rf'[.!?:;{MARKS}]["\'”’)\]」』]*\Z')
 _STARTS = re.compile(r'["“‘(\[]?[A-Z0-9•\-–—*§]')
 # Scripts that write no blanks between words.
 _UNSPACED = re.compile(

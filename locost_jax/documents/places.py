@@ -12,6 +12,12 @@ _TIME = re.compile(r'\d{2,}:\d\d:\d\d(?:,|\Z)')  # of `documents.subtitles`
 _WIDE = (
     '\u2e80-\u312f\u31a0-\u9fff\uf900-\ufaff\uff01-\uff9f\U00020000-\U0003ffff'
 )
+# End a sentence with or without a blank after them: in Chinese and Japanese,
+# Arabic, Urdu, Armenian, Hindi and its kin, Burmese, Amharic, Khmer.
+MARKS = (
+    '\u3002\uff01\uff1f\uff61\u061f\u06d4\u0589\u0964\u0965\u104b\u1362\u1367'
+    '\u17d4\u17d5'
+)
 WIDE_BREAK = re.compile(f'\n(?<=[{_WIDE}]\n)[ \t]*(?=[{_WIDE}])')
 # A break at the width of a page; shorter lines may be verses.
 _WRAPPED = re.compile(

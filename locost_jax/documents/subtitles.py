@@ -39,7 +39,7 @@ _PAUSE = 2.0  # a longer pause (seconds) after a sentence ends a paragraph
 _LONG = 600  # a longer paragraph (characters) ends with its current sentence
 _TOUCH = 0.011  # seconds between cues of rolling captions, at most
 _ROLLED = 8  # lines of them, at most
-_ENDS = re.compile(r'[.!?…。！？]["\'”’)\]」』]*\Z')
+_ENDS = re.compile(rf'[.!?…{places.MARKS}]["\'”’)\]」』]*\Z')
 
 
 def read(text, where):

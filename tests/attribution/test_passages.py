@@ -45,19 +45,11 @@ def words_of(text, spans):
 )
 def test_sentence_ends_of_other_scripts(sentence):
   text = (sentence * 400).strip()
-  parts = words_of(text, passages_lib.sentence_spans(text))
+  parts = words_of(text, text_lib.sentence_spans(text))
   assert parts == [sentence.strip()] * 400
   parts = words_of(text, passages_lib.cut(text))
   assert max(map(len, parts)) <= passages_lib.LONGEST
   assert all(part.endswith(sentence.strip()) for part in parts)
-
-
-def test_latin_sentences_are_those_of_training():
-  text = (
-      'One \u2026 two. Really?! "Yes." He said 3.5 etc. Then, e.g. Fig. 2.\n\n'
-      '- An item\n- Another? No... it is not'
-  )
-  assert passages_lib.sentence_spans(text) == text_lib.sentence_spans(text)
 
 
 def make_subtitles(words, number):

@@ -60,10 +60,10 @@ def test_caches_of_earlier_releases_stay_valid(tmp_path, monkeypatch):
   assert place(tmp_path, monkeypatch) == 'jsonl-train-be8004cc34444bbe'
 
 
-def test_gap_sentences_of_another_script_have_another_cache(tmp_path):
-  """Older caches of such texts have the first sentences of each document."""
+def test_texts_of_another_script_have_another_cache(tmp_path):
+  """Older caches have other sentences, or each document's first ones."""
   keys = []
-  for text in 'One. Two. Three.', test_gsg.RUSSIAN:
+  for text in 'One. Two. Three.', test_gsg.RUSSIAN, 'एक। दो। तीन।':
     path = tmp_path / 'train.jsonl'
     path.write_text(json.dumps(dict(document=text)) + '\n')
     config = default.get_config()
@@ -73,7 +73,8 @@ def test_gap_sentences_of_another_script_have_another_cache(tmp_path):
       found = corpus_lib.corpus(config)
       place = cache_lib.locate(config, found, BYTES, 'train', 'caches')
       keys.append(place[1])
-  assert ['gsg_words' in key for key in keys] == [False, False, True, False]
+  assert ['gsg_words' in key for key in keys] == [0, 0, 1, 0, 1, 0]
+  assert ['sentences' in key for key in keys] == [0, 0, 0, 0, 1, 1]
 
 
 @pytest.mark.parametrize('module', record_versions.RECORDS)

@@ -89,6 +89,51 @@ def test_long_lines_are_paragraphs():
   ]
 
 
+# In Arabic, Urdu, Hindi, Armenian, Burmese, Amharic, Khmer, Chinese, Japanese,
+# Thai: sentences of the Universal Declaration of Human Rights, and questions.
+SCRIPTS = [
+    ['هل الحوت كبير؟', 'نعم، «إنه كبير جدا»!', 'يعيش في البحر.', 'حقا؟!'],
+    [
+        'تمام انسان آزاد پیدا ہوئے ہیں۔',
+        'انہیں ضمیر اور عقل ودیعت ہوئی ہے۔',
+        'کیا؟',
+    ],
+    [
+        'सभी मनुष्य जन्मजात स्वतन्त्र हैं।',
+        'उसने कहा, "यह 3.5 है।"',
+        'श्लोकः ॥',
+        'क्या?',
+    ],
+    ['Բոլոր մարդիկ ծնվում են ազատ։', 'Նրանք ունեն բանականություն։'],
+    [
+        'လူတိုင်းသည် တူညီ လွတ်လပ်သည်။',
+        'ထိုသူတို့၌ ပိုင်းခြားဝေဖန်တတ်သော ဉာဏ်ရှိသည်။',
+    ],
+    ['የሰው ልጅ ሁሉ ሲወለድ ነጻ ነው።', 'የተፈጥሮ ማስተዋል አለው።', 'እውነት ነው፧'],
+    ['មនុស្សទាំងអស់ កើតមកមានសេរីភាព។', 'មនុស្ស មានវិចារណញ្ញាណ។'],
+    ['人人生而自由。', '他们赋有理性和良心！？', '「对吗？」', '是３．５。'],
+    [
+        'すべての人間は自由である．',
+        '理性と良心とを授けられている｡',
+        '円周率は３．１４だ。',
+    ],
+    [
+        'มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกันในเกียรติศักดิ์และสิทธิ',
+        'ต่างมีเหตุผลและมโนธรรม และควรปฏิบัติต่อกันด้วยเจตนารมณ์แห่งภราดรภาพ',
+        'บุคคลมีสิทธิในสิ่งต่างๆ 30 ข้อ',
+    ],
+]
+
+
+@pytest.mark.parametrize('sentences', SCRIPTS, ids=lambda found: found[0][:6])
+def test_sentences_of_other_scripts(sentences):
+  assert text_lib.split_sentences(' '.join(sentences)) == sentences
+  assert text_lib.OTHER_SCRIPTS.search(' '.join(sentences))
+  if not sentences[-1].endswith('ข้อ'):  # marks need no blank after them
+    marks = [x for x in sentences if x[-1] not in '.?!"']
+    assert text_lib.split_sentences(''.join(marks)) == marks
+
+
 @pytest.mark.parametrize(
     'text',
     [
@@ -115,7 +160,7 @@ def test_every_character_is_in_one_sentence(text):
   assert all(text[a:b].strip() == text[a:b] != '' for a, b in spans)
 
 
-UNITS = '.|. |5. |A. |."|(" |\n|Ab:\n|a, |!? |* |a\n \n|A B C D |x'
+UNITS = '.|. |5. |A. |."|(" |\n|Ab:\n|a, |!? |* |a\n \n|A B C D |x|\u3002\uff1f|\u0e01'
 
 
 @pytest.mark.parametrize('unit', UNITS.split('|'))

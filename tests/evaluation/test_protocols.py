@@ -160,7 +160,7 @@ def test_several_references():
 def test_signatures_differ():
   made = [protocols.signature(p, 1000) for p in protocols.PROTOCOLS.values()]
   assert made[0] == (
-      'rouge|locost|stem:no|split:locost_jax-2|agg:max|rouge_score:0.1.2'
+      'rouge|locost|stem:no|split:locost_jax-3|agg:max|rouge_score:0.1.2'
       '|n:1000|ci:95'
   )
   assert len(set(made)) == len(made)
@@ -171,7 +171,7 @@ def test_the_versions_of_the_splitter():
   texts = [row[side] for row in ROWS for side in ('prediction', 'reference')]
   assert (protocols.RULES_1, protocols.RULES) == (
       'locost_jax-1',
-      'locost_jax-2',
+      'locost_jax-3',
   )
   for change, split, digest in (
       (str, protocols.RULES_1, 'e950c16433b4d440'),

@@ -29,7 +29,7 @@ TITLES = {
 AUTO = 'auto'  # config.eval.protocol: 'unicode' or 'locost', see `choose`
 # Sentence splitters. Where a text has newlines, its lines are its sentences,
 # except for RULES_1, which joins hard-wrapped lines.
-RULES_1, RULES = 'locost_jax-1', 'locost_jax-2'
+RULES_1, RULES = 'locost_jax-1', 'locost_jax-3'
 
 
 class Protocol(NamedTuple):
