@@ -164,7 +164,7 @@ def _mixer(sizes, length, plain, model):
     spectrum = locost.spectrum(
         config, *locost.discretise(config, p), length, 0, config.d_model
     )
-    n = locost.circular_size(config, length)
+    n = locost.transform_of(config, length).n
     # Transforms of [B, D, L]: XLA's CPU backend has no FFT for the layout that
     # the partitioner chooses for [D, B, L].
     y = jnp.fft.irfft(jnp.fft.rfft(u.swapaxes(0, 1), n) * spectrum, n)

@@ -69,6 +69,11 @@ _LOCOST = _T5_STYLE | {
         "'exact', or 'release' with its defect for lengths that are not 2^k",
         choice('exact', 'release'),
     ),
+    'transform': Key(
+        'fft',
+        "of the convolution: 'fft', or 'matmul' for TPUs (products of matrices)",
+        choice('fft', 'matmul'),
+    ),
     'initialisation': Key('s4d-lin', 'initial A, see ops/ssm.py'),
     'dt_min': Key(
         0.001,

@@ -28,7 +28,8 @@ M decoder layers, HK = H x K, G hidden units in the decoder (BART; else F):
   transforms  E D [2 (2 B + 1) 2.5 n log2 n + 9 B n]: a real FFT of size n is
               2.5 n log2 n. Per channel: one of the input and one of the output
               per document and one of the kernels forwards, as many backwards;
-              the product of n / 2 complex numbers is 3 n per document, 3 times
+              the product of n / 2 complex numbers is 3 n per document, 3 times.
+              Matrix products: those of `matrix_transform`, in place of FFTs
 """
 
 

@@ -6,7 +6,7 @@
 
 (LOCOST, section 4.2, figure 2a, equation 3.) The mask multiplies after the
 bias, so that padding contributes exactly nothing. Kernels, discretisation and
-FFT are at least float32.
+transforms are at least float32.
 
 variant: where the paper and its release differ
                     'release' (weights exist)           'paper'
@@ -18,7 +18,6 @@ variant: where the paper and its release differ
 
 import dataclasses
 import functools
-import math
 
 from flax import linen as nn
 import jax
@@ -31,6 +30,7 @@ from locost_jax.models import layers
 from locost_jax.models import stack
 from locost_jax.ops import complex_pairs
 from locost_jax.ops import long_conv
+from locost_jax.ops import matrix_transform
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.ops import split_conv
 from locost_jax.ops import ssm
@@ -40,6 +40,8 @@ from locost_jax.ops import ssm_kernel
 # layers run in pieces: about as much as the parameters, gradients and AdamW
 # state of a layer of base size.
 KEPT_BYTES = 128 << 20
+# model.transform -> the transform of the convolution.
+TRANSFORMS = {'fft': long_conv.FFT, 'matmul': matrix_transform.MatrixTransform}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +53,7 @@ class LocostConfig(stack.T5StyleConfig):
   bidirectional: bool
   variant: str
   convolution: str = dataclasses.field()
+  transform: str = 'fft'
   initialisation: str = 's4d-lin'
   dt_min: float = ssm.DT_MIN
   dt_max: float = ssm.DT_MAX
@@ -89,17 +92,18 @@ class LocostConfig(stack.T5StyleConfig):
 
   def mixer_flops(self, batch, length):
     """Projections, kernels and transforms of a layer; see `flops`."""
-    B, L, D, n = batch, length, self.d_model, circular_size(self, length)
+    B, L, D = batch, length, self.d_model
     directions = 2 if self.bidirectional else 1
+    transform = transform_of(self, length)
     return {
         'dense': 6.0 * B * L * (3 if self.gating else 2) * D**2,
         'kernels': 12.0 * directions * D * self.d_state * L,
-        'transforms': D * (5.0 * (2 * B + 1) * n * math.log2(n) + 9.0 * B * n),
+        'transforms': D * transform.flops(B, directions),
     }
 
   def mixer_bytes(self, batch, length):
     """Four arrays of one group's transforms, and its kernels' tables."""
-    n = circular_size(self, length)
+    n = transform_of(self, length).numbers
     group = long_conv.group_size(batch, self.d_model, n)
     return 16 * batch * n * group + ssm_kernel.table_bytes()
 
@@ -108,16 +112,14 @@ class LocostConfig(stack.T5StyleConfig):
     return spectra_bytes(self, self.d_model, length, jnp.float32)
 
 
-def circular_size(config, length):
-  """The size n of the transforms for inputs of this length."""
-  if config.bidirectional and config.convolution == 'release':
-    return long_conv.release_size(length)
-  return long_conv.fft_size(2 * length)
+def transform_of(config, length):
+  """The transform for inputs of this length."""
+  return TRANSFORMS[config.transform].of_length(length)
 
 
 def spectra_bytes(config, channels, length, dtype):
   """Bytes of `spectrum` for a number of channels, made in this dtype."""
-  bins = circular_size(config, length) // 2 + 1
+  bins = transform_of(config, length).bins
   return channels * bins * 2 * jnp.dtype(dtype).itemsize
 
 
@@ -132,36 +134,23 @@ def discretise(config, p):
   return ssm.discretise(*rates), w, p['D']
 
 
-def circular_kernel(config, log_z, w, skip, length):
-  """The circular kernel of all directions and the skip: [D, n].
-
-  Args:
-    log_z, w, skip: of `discretise`, or some channels.
-    length: L of the inputs; n is their `circular_size`.
-  """
-  n, lags = circular_size(config, length), length
-  release = config.bidirectional and config.convolution == 'release'
-  if release:
-    lags = long_conv.release_length(length)
-  K = ssm_kernel.kernel(log_z, w, lags)
-  if not config.bidirectional:
-    k = long_conv.one_sided_kernel(K[0], n)
-  elif release:
-    k = long_conv.release_kernel(*K)
-  else:
-    K0 = K[0].at[:, 0].set(0) if config.variant == 'paper' else K[0]
-    k = long_conv.two_sided_kernel(K0, K[1], n)
-  return k.at[:, 0].add(skip.astype(k.dtype))
-
-
 def spectrum(config, log_z, w, skip, length, start, count):
-  """`rfft` of the circular kernels of channels start .. start + count."""
+  """The spectrum of the kernels and the skip of channels start .. start + count.
+
+  log_z, w and skip are those of `discretise`, length is that of the inputs.
+  """
 
   def take(x, axis):
     return jax.lax.dynamic_slice_in_dim(x, start, count, axis)
 
   log_z, w = jax.tree.map(lambda x: take(x, 1), (log_z, w))
-  return jnp.fft.rfft(circular_kernel(config, log_z, w, take(skip, 0), length))
+  K = ssm_kernel.kernel(log_z, w, length)
+  K0, K1 = K if config.bidirectional else (K[0], None)
+  if config.bidirectional and config.variant == 'paper':
+    K0 = K0.at[:, 0].set(0)
+  if config.bidirectional and config.convolution == 'release':
+    K1 = long_conv.release_reverse(K1)
+  return transform_of(config, length).kernel_spectrum(K0, K1, take(skip, 0))
 
 
 def convolve(config, u, log_z, w, skip, lean=False):
@@ -190,7 +179,7 @@ def convolve(config, u, log_z, w, skip, lean=False):
         u,
         (log_z, w, skip),
         spectrum_of,
-        circular_size(config, L),
+        transform_of(config, L),
         keep=little if lean else 'all',
     )
     if split == 1:
@@ -279,8 +268,8 @@ class LocostMixer(nn.Module):
     """
     if spectrum is None:
       return convolve(self.config, u, *self.ssm.discretised(), lean)
-    n = circular_size(self.config, u.shape[2])
-    return long_conv.conv_in_groups(u, spectrum, n)
+    transform = transform_of(self.config, u.shape[2])
+    return long_conv.conv_in_groups(u, spectrum, transform)
 
   def outward(self, x, y):
     """x [B, L, D] and y [D, B, L] -> [B, L, D], token by token."""
@@ -294,8 +283,8 @@ class LocostMixer(nn.Module):
     return ssm_kernel.kernel(log_z, w, length)
 
   def spectra(self, length):
-    """The kernels' spectra for inputs of a length: [D, circular_size/2 + 1]."""
-    n, D = circular_size(self.config, length), self.config.d_model
+    """The kernels' spectra for inputs of a length: [D, ...]."""
+    n, D = transform_of(self.config, length).numbers, self.config.d_model
     of_channels = functools.partial(
         spectrum, self.config, *self.ssm.discretised(), length
     )

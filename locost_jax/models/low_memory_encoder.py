@@ -44,8 +44,8 @@ def kernel_bytes(model, length):
 def kernels(model, params, length):
   """The spectra of all layers' kernels for inputs of this length.
 
-  complex [layers, D, circular_size / 2 + 1]: as many bytes as kernels in time,
-  and one transform fewer per call.
+  [layers, D, ...]: as many bytes as kernels in time, and one transform fewer per
+  call.
   """
   layer = make_layer(model)
   return jax.lax.map(
@@ -146,8 +146,9 @@ def _layer(model, params, index, h, mask, kernels=None):
   run = functools.partial(layer.apply, {'params': p})
 
   def spectrum(start, count):
-    size = 1, count, kernels.shape[2]
-    return jax.lax.dynamic_slice(kernels, (index, start, 0), size)[0]
+    _, _, *bins = kernels.shape
+    first = index, start, *[0] * len(bins)
+    return jax.lax.dynamic_slice(kernels, first, (1, count, *bins))[0]
 
   def mix(layer, u):
     return layer.mixer.mix(u, None if kernels is None else spectrum)

@@ -1,10 +1,13 @@
-"""The two-sided long convolution of LOCOST (equation 3), through one FFT.
+"""The two-sided long convolution of LOCOST (equation 3), through one transform.
 
   y_t = sum_(s <= t) K0[t - s] u_s + sum_(s >= t) K1[s - t] u_s
 
 is a circular convolution of size n >= 2L with the kernel
 
-  k = [K0[0] + K1[0], K0[1], ..., K0[L-1], 0, ..., 0, K1[L-1], ..., K1[1]].
+  k = [K0[0] + K1[0], K0[1], ..., K0[L-1], 0, ..., 0, K1[L-1], ..., K1[1]]
+
+and a product of spectra, which a transform makes and applies: `FFT`, or another
+with its methods (`matrix_transform`).
 
 In the release lag 0 belongs to both kernels. In the paper's equation 3 it
 belongs to the second one only: then the caller clears K0[0].
@@ -15,7 +18,9 @@ partitioner would gather the operands of every FFT (openxla/xla#24), so under a
 mesh they run in `shard_map` (`mesh.on_mesh`).
 """
 
+import dataclasses
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -53,6 +58,49 @@ def fft_size(n, backend=None):
   return best
 
 
+@dataclasses.dataclass(frozen=True)
+class FFT:
+  """`jnp.fft`: spectra are complex [D, n // 2 + 1].
+
+  Attributes:
+    n: the size of the circular convolution, at least 2L - 1.
+  """
+
+  n: int
+
+  @classmethod
+  def of_length(cls, length):
+    """The transform for inputs of this length."""
+    return cls(fft_size(2 * length))
+
+  @property
+  def bins(self):
+    """Complex numbers in the spectrum of a sequence."""
+    return self.n // 2 + 1
+
+  @property
+  def numbers(self):
+    """Real numbers of a transformed sequence's work area."""
+    return self.n
+
+  def flops(self, batch, directions):
+    """Operations of a channel in a training step, see `models.flops`."""
+    del directions
+    n = self.n
+    return 5.0 * (2 * batch + 1) * n * math.log2(n) + 9.0 * batch * n
+
+  def kernel_spectrum(self, K0, K1, skip):
+    """The spectra of kernels K0 and K1 [D, L], K1 None if causal; skip [D]."""
+    k = K0 if K1 is None else two_sided_kernel(K0, K1, self.n)
+    return jnp.fft.rfft(k.at[:, 0].add(skip.astype(k.dtype)), self.n)
+
+  def convolve(self, u, spectrum):
+    """u [D, B, L] convolved with these kernels: [D, B, L], float32 at least."""
+    transformed = jnp.fft.rfft(u.astype(_precise(u)), self.n)
+    y = jnp.fft.irfft(transformed * spectrum[:, None], self.n)
+    return y[..., : u.shape[2]]
+
+
 def two_sided_kernel(K0, K1, n):
   """The circular kernel k [D, n] of K0 [D, L] and K1 [D, L]; n >= 2L - 1."""
   D, L = K0.shape
@@ -61,24 +109,8 @@ def two_sided_kernel(K0, K1, n):
   return jnp.concatenate([first, middle, K1[:, :0:-1]], 1)
 
 
-def one_sided_kernel(K0, n):
-  """The circular kernel [D, n] of a causal convolution with K0 [D, L]."""
-  return jnp.pad(K0, ((0, 0), (0, n - K0.shape[1])))
-
-
-def spectral_conv(u, spectrum, n):
-  """The first L outputs of the circular convolution of size n >= L: [D, B, L].
-
-  u [D, B, L], real, at least float32; spectrum [D, n // 2 + 1], the kernels'
-  `rfft`.
-  """
-  return jnp.fft.irfft(jnp.fft.rfft(u, n) * spectrum[:, None], n)[
-      ..., : u.shape[2]
-  ]
-
-
 def group_size(batch, channels, n, backend=None):
-  """The number of channels that are transformed at once, at size n.
+  """The number of channels that are transformed at once; n: their `numbers`.
 
   CPU: all if they fit CPU_ALL_BYTES, else 16, which is as fast as 64 and 128 at
   16K tokens. Elsewhere: as many as fit a complex work area of GROUP_BYTES
@@ -90,23 +122,24 @@ def group_size(batch, channels, n, backend=None):
   return min(channels, max(1, GROUP_BYTES // (8 * batch * n)))
 
 
-def conv_in_groups(u, spectrum, n, group=None):
-  """`spectral_conv` over groups of channels, each written over its input.
+def conv_in_groups(u, spectrum, transform, group=None):
+  """`transform.convolve` over groups of channels, each written over its input.
 
   Apart from u and the result (one array if u is not used again), only one
   group's transforms and kernels exist at a time. For gradients: `learned_conv`.
 
   Args:
     u: [D, B, L], real, like the result; transformed in float32 at least.
-    spectrum: (start, count) -> complex [count, n // 2 + 1], the spectrum of
-      the kernels of these channels; start may be traced.
+    spectrum: (start, count) -> [count, ...], `transform.kernel_spectrum` of
+      these channels; start may be traced.
+    transform: `FFT`, or another transform.
     group: channels at a time; None: `group_size`.
   """
   D, B, _ = u.shape
-  group = min(group or group_size(B, D, n), D)
+  group = min(group or group_size(B, D, transform.numbers), D)
 
   def convolve(start, part):
-    y = spectral_conv(part.astype(_precise(u)), spectrum(start, group), n)
+    y = transform.convolve(part, spectrum(start, group))
     return y.astype(part.dtype)
 
   def write(piece, y):
@@ -121,7 +154,7 @@ def conv_in_groups(u, spectrum, n, group=None):
 
 
 def spectra_in_groups(spectrum, channels, group):
-  """The spectra of all channels' kernels, made group by group: [D, n // 2 + 1].
+  """The spectra of all channels' kernels, made group by group: [D, ...].
 
   spectrum is that of `conv_in_groups`, channels D, group channels at a time.
   """
@@ -132,11 +165,11 @@ def spectra_in_groups(spectrum, channels, group):
       channels,
       group,
       lambda piece, s: piece.put(s, spectrum(piece.start, group), 0),
-      jnp.zeros((channels, one.shape[1]), one.dtype),
+      jnp.zeros((channels, *one.shape[1:]), one.dtype),
   )
 
 
-def learned_conv(u, parameters, spectrum, n, group=None, keep='all'):
+def learned_conv(u, parameters, spectrum, transform, group=None, keep='all'):
   """`conv_in_groups` with gradients in groups; d_u is written over d_y.
 
   Args:
@@ -150,28 +183,31 @@ def learned_conv(u, parameters, spectrum, n, group=None, keep='all'):
       everything is recomputed.
   """
   D, B, _ = u.shape
-  group = min(group or group_size(B, D, n), D)
+  group = min(group or group_size(B, D, transform.numbers), D)
   if group == D and keep == 'all':
-    return conv_in_groups(u, functools.partial(spectrum, parameters), n, group)
-  return _conv(spectrum, n, group, keep != 'nothing', u, parameters)
+    of_channels = functools.partial(spectrum, parameters)
+    return conv_in_groups(u, of_channels, transform, group)
+  return _conv(spectrum, transform, group, keep != 'nothing', u, parameters)
 
 
 # `learned_conv` without kept transforms.
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
-def _conv(spectrum, n, group, keeps_spectra, u, parameters):
+def _conv(spectrum, transform, group, keeps_spectra, u, parameters):
   del keeps_spectra
-  return conv_in_groups(u, functools.partial(spectrum, parameters), n, group)
+  of_channels = functools.partial(spectrum, parameters)
+  return conv_in_groups(u, of_channels, transform, group)
 
 
-def _conv_forward(spectrum, n, group, keeps_spectra, u, parameters):
+def _conv_forward(spectrum, transform, group, keeps_spectra, u, parameters):
   of_channels, spectra = functools.partial(spectrum, parameters), None
   if keeps_spectra:
     spectra = spectra_in_groups(of_channels, u.shape[0], group)
     of_channels = functools.partial(jax.lax.dynamic_slice_in_dim, spectra)
-  return conv_in_groups(u, of_channels, n, group), (u, parameters, spectra)
+  y = conv_in_groups(u, of_channels, transform, group)
+  return y, (u, parameters, spectra)
 
 
-def _conv_backward(spectrum, n, group, keeps_spectra, kept, d_y):
+def _conv_backward(spectrum, transform, group, keeps_spectra, kept, d_y):
   u, parameters, spectra = kept
 
   def add(piece, carry):
@@ -183,11 +219,7 @@ def _conv_backward(spectrum, n, group, keeps_spectra, kept, d_y):
     )
     if keeps_spectra:  # the s of jax.vjp is then dead code
       s = piece.take(spectra, 0)
-    _, pull = jax.vjp(
-        lambda u, s: spectral_conv(u, s, n),
-        piece.take(u, 0).astype(_precise(u)),
-        s,
-    )
+    _, pull = jax.vjp(transform.convolve, piece.take(u, 0), s)
     new, d_s = pull(piece.choose(part, 0, 0).astype(_precise(u)))
     new, (more,) = piece.choose(new.astype(d.dtype), part, 0), pull_s(d_s)
     return piece.put(d, new, 0), jax.tree.map(jnp.add, d_parameters, more)
@@ -213,37 +245,22 @@ def _writable(x):
   return x.astype(_precise(x)) if mesh_lib.platform() == 'cpu' else x
 
 
-def release_size(length):
-  """n of `release_kernel` for inputs of this length."""
-  even = release_length(length)
-  if even > RELEASE_MAX_LENGTH:
-    return fft_size(2 * even)
-  return max(2 << (even - 1).bit_length(), 16)
+def release_reverse(K1):
+  """K1 [D, L] as the release's CUDA path applies it, with its defect.
 
-
-def release_kernel(K0, K1):
-  """The circular kernel of the release's CUDA path with its defect.
-
-  The kernel of size 2L is zero-padded on the right to the FFT's size
-  F = max(2 * 2^ceil(log2 L), 16), after its negative lags, so that K1[m] acts
-  at lag -(m + F - 2L) instead of -m unless L is a power of two (spec: "A defect
-  in the release"). Odd lengths are first padded by one, hence kernels of L + 1
-  lags there (`release_length`). Above 8192 tokens the release has no such path,
-  and the exact kernel is used.
-
-  K0 and K1 [D, release_length(L)] -> [D, release_size(L)].
+  It pads the circular kernel of size 2L on the right to the FFT's size
+  F = max(2 * 2^ceil(log2 L), 16), after its negative lags, so that K1[m], m > 0,
+  acts at lag -(m + F - 2L) instead of -m unless L is a power of two (spec: "A
+  defect in the release"). Odd lengths are first padded by one. Above 8192
+  tokens the release has no such path, and K1 is exact.
   """
-  even = K0.shape[1]
-  n = release_size(even)
+  L = K1.shape[1]
+  even = L + L % 2
   if even > RELEASE_MAX_LENGTH:
-    return two_sided_kernel(K0, K1, n)
-  k = two_sided_kernel(K0, K1, 2 * even)
-  return jnp.pad(k, ((0, 0), (0, n - 2 * even)))
-
-
-def release_length(length):
-  """Lags of the kernels that `release_kernel` takes for inputs of a length."""
-  return length if length > RELEASE_MAX_LENGTH else length + length % 2
+    return K1
+  shift = max(2 << (even - 1).bit_length(), 16) - 2 * even
+  later = jnp.pad(K1[:, 1:], ((0, 0), (shift, 0)))
+  return jnp.concatenate([K1[:, :1], later], 1)[:, :L]
 
 
 def direct_conv(u, K0, K1):

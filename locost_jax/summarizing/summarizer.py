@@ -379,7 +379,7 @@ def load(
     dtype: of matmuls and activations: float32 or bfloat16. float64 (with
       jax_enable_x64) computes everything in it.
     convolution: 'exact', or 'release' to reproduce the CUDA path that released
-      weights were trained with (see `ops.long_conv.release_kernel`). Only
+      weights were trained with (see `ops.long_conv.release_reverse`). Only
       'exact' gives results that do not depend on padding.
     allow_download: whether org/name is a name on the Hub, too, where there is no
       such directory.

@@ -9,6 +9,7 @@ from locost_jax import models
 from locost_jax.models import flops
 from locost_jax.models import parameters
 from locost_jax.ops import long_conv
+from locost_jax.ops import matrix_transform
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.ops import ssm_kernel
 from locost_jax.telemetry import step_times
@@ -66,11 +67,34 @@ def test_the_formula_matches_the_trace(monkeypatch, changes):
   if not transforms:
     return
   n = long_conv.fft_size(2 * L)
-  if 'convolution' in changes:
-    n = long_conv.release_size(L)
   products = 9 * B * n * model.config.d_model * model.config.num_layers
   found = counted_flops.count(traced, ['fft'])
   assert transforms - products == pytest.approx(found)
+
+
+@pytest.mark.parametrize('directions', [1, 2])
+@pytest.mark.parametrize('length', [384, 70_000])
+def test_the_matrix_transform(length, directions):
+  """Counts its products, with as many more elementwise as documented."""
+  transform = matrix_transform.MatrixTransform.of_length(length)
+  D, B = 2, 3
+
+  def loss(u, K, skip):
+    K0, K1 = K if directions == 2 else (*K, None)
+    return transform.convolve(u, transform.kernel_spectrum(K0, K1, skip)).sum()
+
+  array = lambda *sizes: jax.ShapeDtypeStruct(sizes, jnp.float32)
+  given = array(D, B, length), [array(D, length)] * directions, array(D)
+  traced = jax.make_jaxpr(jax.value_and_grad(loss, (0, 1, 2)))(*given)
+  elementwise = 18 * B * transform.bins
+  found = counted_flops.count(traced, ['dot_general'])
+  assert D * (transform.flops(B, directions) - elementwise) == found
+  config = models.build(
+      dict(default.locost(), vocab_size=60, d_model=D, transform='matmul')
+      | dict(bidirectional=directions == 2)
+  ).config
+  parts = config.mixer_flops(B, length)
+  assert parts['transforms'] == D * transform.flops(B, directions)
 
 
 def test_the_copy_head(monkeypatch):

@@ -19,9 +19,11 @@ from locost_jax.models import bart
 from locost_jax.models import decoder_layers
 from locost_jax.models import encoder as encoder_lib
 from locost_jax.models import encoder_decoder
+from locost_jax.models import locost
 from locost_jax.ops import complex_pairs
 from locost_jax.ops import ssm
 from locost_jax.ops import ssm_kernel
+from locost_jax.summarizing import summarizer as summarizer_lib
 from locost_jax.training import losses
 from tests import products
 from tests.models import golden
@@ -184,13 +186,18 @@ def test_states_kernels_and_logits(folder, precision):
 @SOME
 @golden.MOSTLY_FLOAT64
 def test_loss_and_gradients(folder, dtype, atol, bound):
+  _check_gradients(folder, dtype, atol, bound)
+
+
+def _check_gradients(folder, dtype, atol, bound, **changes):
+  """Changes are other keys of the model."""
   io = golden.arrays(folder)
   labels = io['labels']
   with jax.enable_x64(dtype == 'float64'):
-    summarizer = golden.load(folder, dtype)
+    model, params = golden.changed(folder, dtype, **changes)
 
     def loss(params):
-      logits = summarizer.model.apply(
+      logits = model.apply(
           {'params': params},
           io['input_ids'],
           io['decoder_input_ids'],
@@ -201,7 +208,7 @@ def test_loss_and_gradients(folder, dtype, atol, bound):
       )
       return total / weight
 
-    got, gradients = jax.jit(jax.value_and_grad(loss))(summarizer.params)
+    got, gradients = jax.jit(jax.value_and_grad(loss))(params)
     gradients = golden.released(folder, gradients)
   np.testing.assert_allclose(got, io['f64/loss'], 0, atol, err_msg='loss')
   if folder == 'longt5_local':  # padding makes transformers' gradients NaN
@@ -266,7 +273,19 @@ def test_padding_changes_nothing_in_t5(folder):
 
 
 @pytest.mark.parametrize('folder', LOCOST)
-def test_release_convolution(folder):
+@golden.MOSTLY_FLOAT64
+def test_the_matrix_transform(folder, dtype, atol, bound):
+  """States, logits, loss and gradients, to the tolerance of the FFT."""
+  with jax.enable_x64(dtype == 'float64'):
+    model, params = golden.changed(folder, dtype, transform='matmul')
+    found = states(folder, summarizer_lib.Summarizer(model, params))
+  assert golden.compare(folder, found, atol) > {'enc_last', 'logits'}
+  _check_gradients(folder, dtype, atol, bound, transform='matmul')
+
+
+@pytest.mark.parametrize('transform', locost.TRANSFORMS)
+@pytest.mark.parametrize('folder', LOCOST)
+def test_release_convolution(folder, transform):
   """The defect of the release's CUDA path, reproduced on demand."""
   io = golden.arrays(folder)
   if 'fastpath_emul_f32/enc_last' not in io:  # one direction has no defect
@@ -274,7 +293,9 @@ def test_release_convolution(folder):
     return
   want = io['fastpath_emul_f32/enc_last']
   valid = io['attention_mask'].astype(bool)
-  release = golden.load(folder, convolution='release')
+  release = summarizer_lib.Summarizer(
+      *golden.changed(folder, convolution='release', transform=transform)
+  )
   got = release.encode(io['input_ids'], io['attention_mask'])
   np.testing.assert_allclose(got[valid], want[valid], rtol=0, atol=2e-4)
   exact = io['f64r/enc_last' if 'f64r/enc_last' in io else 'f64/enc_last']

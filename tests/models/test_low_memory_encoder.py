@@ -76,6 +76,8 @@ def check(model, params, inputs, mask=None, tolerance=2e-6, by_layer=False):
         (3, 13, {}, {}, dict(by_layer=True)),
         (3, 13, {'variant': 'paper'}, {}, {}),
         (3, 13, {'convolution': 'release'}, {}, {}),
+        (3, 13, {'transform': 'matmul', 'variant': 'paper'}, {}, {}),
+        (3, 13, {'transform': 'matmul', 'convolution': 'release'}, {}, {}),
         (
             *(3, 13),
             {'bidirectional': False, 'gating': False, 'feed_forward': 'relu'},

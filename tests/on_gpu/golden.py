@@ -25,7 +25,7 @@ def list_cases(tiny):
     yield folder, test_golden.test_greedy_tokens, (folder,)
     yield folder, test_golden.test_beams, (folder,)
     if 'fastpath_emul_f32/enc_last' in golden.arrays(folder):
-      yield folder, test_golden.test_release_convolution, (folder,)
+      yield folder, test_golden.test_release_convolution, (folder, 'fft')
   for weights in 'init', 'pert':
     yield weights, test_golden.test_kernel_of_paper_size, (weights, *single)
   if tiny:

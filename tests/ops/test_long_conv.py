@@ -1,7 +1,8 @@
-"""The FFT convolution matches the O(L^2) sum, for every kind of length."""
+"""The convolution of each transform matches the O(L^2) sum, for every length."""
 
 import functools
 import itertools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from locost_jax.ops import long_conv
+from locost_jax.ops.matrix_transform import MatrixTransform
 from tests import products
 from tests.ops.compiled import assert_same
 from tests.ops.compiled import shape
@@ -27,18 +29,20 @@ def example(length, batch=2, channels=3):
   )
 
 
-def circular_conv(u, k, group=None):
-  """`learned_conv` with kernels k [D, n] in time."""
-
-  def spectrum(k, start, count):
-    return jnp.fft.rfft(jax.lax.dynamic_slice_in_dim(k, start, count))
-
-  return long_conv.learned_conv(u, k, spectrum, k.shape[1], group)
+TRANSFORMS = long_conv.FFT, MatrixTransform
+EACH = pytest.mark.parametrize('kind', TRANSFORMS)
 
 
-def two_sided_conv(u, K0, K1, group=None):
-  n = long_conv.fft_size(2 * u.shape[2])
-  return circular_conv(u, long_conv.two_sided_kernel(K0, K1, n), group)
+def learned_conv(kind, u, K0, K1=None, group=None, keep='all'):
+  """`learned_conv` with kernels in time, and no skip."""
+  transform = kind.of_length(u.shape[2])
+
+  def spectrum(kernels, start, count):
+    take = lambda K: jax.lax.dynamic_slice_in_dim(K, start, count)
+    K0, K1 = jax.tree.map(take, kernels)
+    return transform.kernel_spectrum(K0, K1, jnp.zeros(count))
+
+  return long_conv.learned_conv(u, (K0, K1), spectrum, transform, group, keep)
 
 
 def direct_sum(u, K0, K1):
@@ -57,44 +61,99 @@ def direct_sum(u, K0, K1):
 def test_two_sided_matches_the_direct_sum(length):
   u, K0, K1 = example(length)
   want = direct_sum(u, K0, K1)
+  convs = [functools.partial(learned_conv, kind) for kind in TRANSFORMS]
   with jax.enable_x64(True):
-    for conv in two_sided_conv, long_conv.direct_conv:
-      got = jax.jit(conv)(u, K0, K1)
+    for conv in *convs, long_conv.direct_conv:
+      got = jax.jit(conv)(*map(jnp.asarray, (u, K0, K1)))
       np.testing.assert_allclose(got, want, rtol=0, atol=1e-11)
-  single = (x.astype(np.float32) for x in (u, K0, K1))
-  got = jax.jit(two_sided_conv)(*single)
-  np.testing.assert_allclose(got, want, rtol=0, atol=1e-4)
+  for conv in convs:
+    got = jax.jit(conv)(*map(jnp.float32, (u, K0, K1)))
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-4)
 
 
+@EACH
 @pytest.mark.parametrize('length', (1, 2, 7, 16, 97))
-def test_causal_matches_the_direct_sum(length):
+def test_causal_matches_the_direct_sum(length, kind):
   u, K0, _ = example(length)
   want = direct_sum(u, K0, np.zeros_like(K0))
   with jax.enable_x64(True):
-    k = long_conv.one_sided_kernel(
-        jnp.asarray(K0), long_conv.fft_size(2 * length)
-    )
-    got = circular_conv(jnp.asarray(u), k)
+    got = learned_conv(kind, *map(jnp.asarray, (u, K0)))
   np.testing.assert_allclose(got, want, rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize('length', (1, 5, 16, 23, 64, 100))
-def test_release_shifts_the_reverse_kernel_unless_a_power_of_two(length):
-  """Lag -m of the reverse kernel acts at -(m + F - 2L), L rounded to even."""
-  u, _, _ = example(length)
-  even = length + length % 2
-  _, K0, K1 = example(even)
-  F = max(2 * 2 ** int(np.ceil(np.log2(even))), 16)
-  shift = F - 2 * even
-  moved = np.zeros((3, even + shift))
-  moved[:, 0] = K1[:, 0]
-  moved[:, 1 + shift :] = K1[:, 1:]
-  want = direct_sum(u, K0[:, :length], moved[:, :length])
-  assert long_conv.release_length(length) == even
+@EACH
+@pytest.mark.parametrize('length', (129, 1000, 4096, 20011))
+def test_long_inputs_match_the_sum(length, kind):
+  """float32 at model lengths, against sums without transforms in float64."""
+  (u,), (K0,), (K1,) = example(length, batch=1, channels=1)
+  want = np.convolve(u[0], K0)[:length]
+  want += np.convolve(u[0, ::-1], K1)[length - 1 :: -1]
+  single = (np.float32(x)[None] for x in (u, K0, K1))
+  got = jax.jit(functools.partial(learned_conv, kind))(*single)
+  atol = 2e-6 * np.abs(want).max()
+  np.testing.assert_allclose(got[0, 0], want, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize('factors', ((129, 256), (5, 128, 128), (3, 4, 2, 5)))
+def test_other_factors_match_the_fft(factors):
+  """Those of inputs above 32K and 65K tokens, and more of them."""
+  transform = MatrixTransform(factors)
+  n = length = transform.bins
+  if n > 1000:
+    assert MatrixTransform.of_length(n - 1) == transform
+  u, K0, K1 = example(length, batch=1, channels=1)
   with jax.enable_x64(True):
-    k = long_conv.release_kernel(jnp.asarray(K0), jnp.asarray(K1))
-    got = circular_conv(jnp.asarray(u), k)
+    args = jnp.asarray(u), *map(jnp.asarray, (K0, K1, [0.5]))
+    got, want = (
+        one.convolve(args[0], one.kernel_spectrum(*args[1:]))
+        for one in (transform, long_conv.FFT(2 * length))
+    )
+  np.testing.assert_allclose(got, want, rtol=0, atol=1e-9)
+
+
+def test_the_precision_of_the_products():
+  """Six passes on a TPU, three for bfloat16, and never the default of one."""
+  transform = MatrixTransform.of_length(300)
+
+  def conv(u, K0, K1, skip):
+    spectrum = transform.kernel_spectrum(K0, K1, skip)
+    return transform.convolve(u, spectrum).sum()
+
+  for dtype, few in (jnp.float32, 0), (jnp.bfloat16, 24):
+    given = shape(2, 1, 300, dtype=dtype), *2 * (shape(2, 300),), shape(2)
+    jaxpr = str(jax.make_jaxpr(jax.grad(conv, range(4)))(*given))
+    found = re.findall(r'precision=\(Precision\.(\w+)', jaxpr)
+    assert len(found) == jaxpr.count('dot_general[') == 40, found
+    assert found.count('HIGH') == few, found
+    assert set(found) <= {'HIGH', 'HIGHEST'}, found
+
+
+def release_conv(u, K0, K1):
+  """The release's CUDA path: kernels of 2L lags, an FFT of another size."""
+  L = u.shape[2]
+  even = K0.shape[1]
+  F = max(2 * 2 ** int(np.ceil(np.log2(even))), 16)
+  k = np.concatenate([K0, 0 * K1[:, :1], K1[:, :0:-1]], 1)
+  k[:, 0] += K1[:, 0]
+  spectra = np.fft.rfft(u, F) * np.fft.rfft(k, F)[:, None]
+  return np.fft.irfft(spectra, F)[..., :L]
+
+
+@EACH
+@pytest.mark.parametrize('length', (1, 2, 5, 16, 23, 64, 100))
+def test_the_releases_defect(length, kind):
+  """Its own transforms give the same, which powers of two do not change."""
+  u, _, _ = example(length)
+  _, K0, K1 = example(length + length % 2)
+  want = release_conv(u, K0, K1)
+  with jax.enable_x64(True):
+    u, K0, K1 = (jnp.asarray(x[..., :length]) for x in (u, K0, K1))
+    moved = long_conv.release_reverse(K1)
+    got = learned_conv(kind, u, K0, moved)
   np.testing.assert_allclose(got, want, rtol=0, atol=1e-11)
+  assert (moved == K1).all() == (length in (1, 16, 64))
+  exact = jnp.zeros((1, 8193))
+  assert long_conv.release_reverse(exact) is exact
 
 
 def test_fft_size_is_the_next_smooth_number():
@@ -112,10 +171,11 @@ def test_fft_size_is_the_next_smooth_number():
     itertools.product((1, 2, 13, 16), (1, 2, 3, 5, 7)),
     ((1, 2), (2, 1), (13, 2), (13, 7), (16, 3)),
 )
-def test_groups_match_all_channels_at_once(length, group):
+@EACH
+def test_groups_match_all_channels_at_once(length, group, kind):
   """Value and gradients, also if the groups do not divide the channels."""
   u, K0, K1 = example(length, channels=5)
-  grouped = functools.partial(two_sided_conv, group=group)
+  grouped = functools.partial(learned_conv, kind, group=group)
 
   def run(conv, *args):
     loss = lambda *args: (conv(*args) ** 3).sum()
@@ -130,21 +190,13 @@ def test_groups_match_all_channels_at_once(length, group):
     assert_same(got, want, rtol=1e-9, atol=1e-9)
 
 
+@EACH
 @pytest.mark.parametrize('group', (2, 3))
 @pytest.mark.parametrize('keep', ('nothing', 'spectra', 'all'))
-def test_what_the_backward_pass_keeps(keep, group):
+def test_what_the_backward_pass_keeps(keep, group, kind):
   """Gradients match the direct sum; only one group keeps more than spectra."""
   u, K0, K1 = example(13)
-  n = long_conv.fft_size(26)
-
-  def spectrum(k, start, count):
-    return jnp.fft.rfft(jax.lax.dynamic_slice_in_dim(k, start, count))
-
-  def conv(u, K0, K1):
-    return long_conv.learned_conv(
-        u, long_conv.two_sided_kernel(K0, K1, n), spectrum, n, group, keep
-    )
-
+  conv = functools.partial(learned_conv, kind, group=group, keep=keep)
   with jax.enable_x64(True):
     args = tuple(map(jnp.asarray, (u, K0, K1)))
     loss = lambda conv: lambda *args: (conv(*args) ** 3).sum()
@@ -154,24 +206,36 @@ def test_what_the_backward_pass_keeps(keep, group):
     )
     kept = jax.tree.leaves(jax.vjp(conv, *args)[1])
   assert_same(got, want, rtol=1e-9, atol=1e-9)
-  found = [x.shape for x in kept if n // 2 + 1 in x.shape]
+  bins = kind.of_length(13).bins
+  spectrum = (bins,) if kind is long_conv.FFT else (2, 1, bins)
+  found = [x.shape for x in kept if bins in x.shape]
   if (group, keep) == (3, 'all'):
     assert len(found) > 1
   else:
-    assert found == ([] if keep == 'nothing' else [(3, n // 2 + 1)])
+    assert found == ([] if keep == 'nothing' else [(3, *spectrum)])
 
 
-def test_groups_of_bfloat16_are_transformed_in_float32():
+@EACH
+def test_groups_of_bfloat16_are_transformed_in_float32(kind):
   u, K0, K1 = (jnp.asarray(x, jnp.float32) for x in example(64, channels=5))
   u = u.astype(jnp.bfloat16)
-  n = long_conv.fft_size(128)
-  s = jnp.fft.rfft(long_conv.two_sided_kernel(K0, K1, n))
-  spectrum = functools.partial(jax.lax.dynamic_slice_in_dim, s)
-  got = long_conv.conv_in_groups(u, spectrum, n, 2)
+  got = learned_conv(kind, u, K0, K1, 2)
   want = long_conv.direct_conv(u.astype(jnp.float32), K0, K1)
   assert got.dtype == jnp.bfloat16
   # The result is rounded once; the rest is rounding of float32.
   np.testing.assert_allclose(np.float32(got), want, rtol=2**-8, atol=1e-5)
+
+
+@EACH
+def test_work_area(kind):
+  """Of 16 channels; `numbers` also bounds the groups of other devices."""
+  transform, (D, B, L) = kind.of_length(16384), (16, 2, 16384)
+  kernel = jax.eval_shape(
+      transform.kernel_spectrum, *2 * (shape(D, L),), shape(D)
+  )
+  assert kernel.size * kernel.dtype.itemsize == 8 * D * transform.bins
+  size = temporary_bytes(transform.convolve, shape(D, B, L), kernel)
+  assert 0.4 < size / (16 * D * B * transform.numbers) <= 1
 
 
 def test_group_size():
@@ -185,31 +249,38 @@ def test_group_size():
 
 
 @pytest.mark.parametrize('grouped', (True, False))
-def test_memory_of_groups(grouped):
+@EACH
+def test_memory_of_groups(grouped, kind):
   """Memory beyond the result, at 16K tokens and 768 channels."""
   L, D = 16384, 768
-  n = long_conv.fft_size(2 * L)
+  transform = kind.of_length(L)
 
   def conv(u, s):
     spectrum = functools.partial(jax.lax.dynamic_slice_in_dim, s)
-    return long_conv.conv_in_groups(u, spectrum, n, None if grouped else D)
+    return long_conv.conv_in_groups(
+        u, spectrum, transform, None if grouped else D
+    )
 
-  size = temporary_bytes(
-      conv,
-      shape(D, 1, L),
-      shape(D, n // 2 + 1, dtype=jnp.complex64),
-      donate_argnums=0,
-  ) / (L * D * 4)
+  kernel = jax.eval_shape(
+      transform.kernel_spectrum, *2 * (shape(D, L),), shape(D)
+  )
+  size = temporary_bytes(conv, shape(D, 1, L), kernel, donate_argnums=0) / (
+      L * D * 4
+  )
   assert (size < 0.25) == grouped, size
 
 
-def test_gradient_matches_the_direct_sum():
+@EACH
+def test_gradient_matches_the_direct_sum(kind):
   u, K0, K1 = example(21)
   with jax.enable_x64(True):
     args = tuple(map(jnp.asarray, (u, K0, K1)))
     loss = lambda conv: lambda *a: (conv(*a) ** 3).sum()
     got, want = (
         jax.jit(jax.grad(loss(conv), (0, 1, 2)))(*args)
-        for conv in (two_sided_conv, long_conv.direct_conv)
+        for conv in (
+            functools.partial(learned_conv, kind),
+            long_conv.direct_conv,
+        )
     )
   assert_same(got, want, rtol=1e-9, atol=1e-9)

@@ -20,6 +20,8 @@ def mixed():
       ((1, 1, 8, 1), 96, False, {}),
       ((2, 2, 1, 2), 96, False, {}),
       ((1, 2, 2, 2), 96, False, {}),
+      ((1, 2, 2, 2), 96, False, dict(transform='matmul')),
+      ((1, 1, 1, 4), 1200, False, dict(transform='matmul', variant='paper')),
       *((sizes, 96, True, {}) for sizes in ((8, 1, 1, 1), (1, 1, 1, 8))),
       *(((1, 1, 1, 8), n, False, {}) for n in (208, 416)),
   ]
@@ -27,7 +29,7 @@ def mixed():
 
 
 def test_the_mixer_on_every_mesh(mixed):
-  for result in mixed[:6]:
+  for result in mixed[:8]:
     assert result['outputs'] < 1e-6 and result['gradients'] < 5e-6, result
     assert not any(
         result['sent'][name]
@@ -38,13 +40,13 @@ def test_the_mixer_on_every_mesh(mixed):
 
 def test_xla_alone_gathers(mixed):
   """Negative control: a plain FFT under jit."""
-  for result in mixed[6:8]:
+  for result in mixed[8:10]:
     assert result['outputs'] < 1e-6 and result['sent']['all-gather']
 
 
 def test_messages_do_not_grow_with_the_length(mixed):
   """A document of twice the length sends the same messages."""
-  short, long = mixed[8:]
+  short, long = mixed[10:]
   assert short['sent'] == long['sent']
   # 4 exchanges of 2 numbers, in 2 directions, forward and backward: 32. The
   # program may contain none, half or all of the forward pass a second time.
