@@ -64,7 +64,7 @@ _FLAGS = {
         ),
         'topology': (
             'with --dry_run: compile for TPUs that need not be attached, for '
-            'example v5e:4x4 (extra `tpu-aot`)'
+            'example v5e:4x4 or v5litepod-16 (extra `tpu-aot`)'
         ),
         'wandb': (
             'PROJECT: also log the numbers of metrics.jsonl to Weights & Biases'
@@ -86,9 +86,9 @@ _FLAGS = {
     },
     flags.DEFINE_integer: {
         f'expect_{name}': (
-            f'with --preflight: fail unless JAX has this number of {name}'
+            f'with --preflight: fail unless there are so many {what}'
         )
-        for name in ('hosts', 'devices')
+        for name, what in preflight.EXPECTED.items()
     },
     flags.DEFINE_float: {
         'peak_tflops': (
@@ -174,12 +174,12 @@ def run_once(values, config, overrides, workdir):
   phases = phases_lib.make_phases(config, overrides, workdir)
   whole_split = 'eval.examples' not in overrides
   if values.dry_run:
-    return dry_run, dry_run.dry_run(phases, workdir, values.topology)
+    topology = values.topology and preflight.find_topology(values.topology)
+    return dry_run, dry_run.dry_run(phases, workdir, topology)
   if values.preflight:
     lines = sys.stdout if values.format == 'text' else sys.stderr
-    expected = dict(hosts=values.expect_hosts, devices=values.expect_devices)
     return preflight, preflight.run(
-        phases, workdir, expected, values.preflight, lines
+        phases, workdir, expected(values), values.preflight, lines
     )
   if values.evaluate:
     return final_table, evaluate_run.evaluate_run(
@@ -189,6 +189,11 @@ def run_once(values, config, overrides, workdir):
       values.wandb, values.peak_tflops, values.profile
   )
   return final_table, train_run.train_run(config, phases, workdir, options)
+
+
+def expected(values):
+  """Returns {name: number or None} of --expect_NAME, for `preflight`."""
+  return {name: values[f'expect_{name}'].value for name in preflight.EXPECTED}
 
 
 def check_flags(values):
@@ -201,8 +206,8 @@ def check_flags(values):
     raise InputError(f'--topology={values.topology} needs --dry_run')
   if values.by_length and not values.evaluate:
     raise InputError('--by_length needs --evaluate')
-  if (values.expect_hosts or values.expect_devices) and not values.preflight:
-    raise InputError('--expect_hosts and --expect_devices need --preflight')
+  if any(expected(values).values()) and not values.preflight:
+    raise InputError('--expect_hosts and its like need --preflight')
 
 
 def default_workdir(config_flag):

@@ -22,7 +22,8 @@ _GROUPS = {
     ),
     'Output': 'workdir target output report format overwrite max_shard_size',
     'Instead of training': (
-        'evaluate dry_run topology preflight expect_hosts expect_devices'
+        'evaluate dry_run topology preflight expect_hosts expect_devices '
+        'expect_vocabulary expect_files'
     ),
     'Writing summaries': (
         'max_length min_length num_beams length_penalty length_penalty_form '

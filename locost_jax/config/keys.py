@@ -374,7 +374,9 @@ _FLAGS = {
     _MODEL: 'checkpoint source',
     kinds.path('*'): 'beam.output',  # Beam can write to object stores
     _COUNT: 'documents preflight profile',
-    _POSITIVE_COUNT: 'expect_devices expect_hosts repeats',
+    _POSITIVE_COUNT: (
+        'expect_devices expect_files expect_hosts expect_vocabulary repeats'
+    ),
     _MILLION: 'batch_size hosts',
     _POSITIVE: 'memory_limit peak_tflops',
     number(0): 'seconds',

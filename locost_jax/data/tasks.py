@@ -56,10 +56,7 @@ def check(config):
   It needs no TensorFlow, except for corpora in TFDS.
   """
   data = config.data
-  schema.check_section('data', data)
-  if data.task:
-    corpus_lib.check_name(data.task)  # also where files replace it
-  _check_pages(data)
+  check_settings(config)
   masks, spans = set(), None
   for member in members(config).values():
     found = corpus_lib.corpus(member)
@@ -89,6 +86,17 @@ def check(config):
     _check_tokens(data, masks, vocabulary)
     if spans is not None:
       span_corruption.maker(vocabulary, data, spans)
+
+
+def check_settings(config):
+  """Checks the settings of data, without files."""
+  data = config.data
+  schema.check_section('data', data)
+  if data.task:
+    corpus_lib.check_name(data.task)  # also where files replace it
+  elif not corpus_lib.has_files(config):
+    corpus_lib.corpus(config)  # raises: nothing to train on
+  _check_pages(data)
 
 
 def _check_pages(data):

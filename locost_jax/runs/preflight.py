@@ -1,13 +1,14 @@
 """Checks before a long run that every host is ready: `main --preflight`.
 
-Checks versions, hosts and devices against --expect_hosts and --expect_devices,
-a sum over all devices, the config and its files on every host, the mesh, and
-that all hosts see one WORKDIR. Nothing is trained and no file remains. If
-something does not answer in time, the process ends with a message.
+Checks versions, that JAX has found an accelerator, a sum over all devices, the
+config and its files on every host, the mesh, that all hosts see one WORKDIR,
+and the numbers of --expect_hosts and its like. Nothing is trained and no file
+remains. If something does not answer in time, the process ends with a message.
 """
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import time
@@ -18,19 +19,35 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
 
+from locost_jax.data import corpus as corpus_lib
+from locost_jax.data import tasks
 from locost_jax.devices import collective
 from locost_jax.devices import connect
 from locost_jax.devices import memory
 from locost_jax.devices import watchdog
 from locost_jax.errors import InputError
+from locost_jax.models import parameters
 from locost_jax.runs import assemble
 from locost_jax.runs import checks
 
 SECONDS = 60  # time limit of each answer
+# What --expect_NAME=NUMBER counts.
+EXPECTED = {
+    'hosts': 'hosts in JAX',
+    'devices': 'devices in JAX',
+    'vocabulary': 'tokens in the vocabulary',
+    'files': 'training files',
+}
+# Generations of TPUs -> what an accelerator type counts for each chip (itself or
+# its two TensorCores), and their slices, as chips along the axes.
+_SLICES = {
+    'v5litepod v5e v6e': (1, '1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16'),
+    'v4 v5p': (2, '2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x16'),
+}
 
 
 def run(phases, workdir, expected, seconds, file):
-  """Runs all checks; expected is {'hosts', 'devices': number or None: any}."""
+  """Runs all checks; expected is {key of EXPECTED: number, or None for any}."""
 
   def report(title, text):
     if collective.is_first_host():
@@ -45,15 +62,30 @@ def run(phases, workdir, expected, seconds, file):
   report('hosts', f'{len(hosts)}: {names}')
   report('versions', ', '.join(map(' '.join, hosts[0]['versions'].items())))
   report('devices', f'{count} {kind}, {local} on this host')
-  check_expected(expected, len(hosts), count)
+  platform = jax.default_backend()
+  text = f'JAX has {{}} ({platform})'
+  check_expected(expected, text, hosts=len(hosts), devices=count)
+  if platform == 'cpu' and 'cpu' not in os.environ.get('JAX_PLATFORMS', ''):
+    raise InputError(
+        "--preflight: JAX uses the CPU; install 'jax[tpu]' or 'jax[cuda13]', or "
+        'set JAX_PLATFORMS=cpu'
+    )
   with watchdog.ending_after(seconds, 'a sum over all devices'):
     sum_seconds = sum_over_devices()
   report('sum', f'over all devices: right, {1e3 * sum_seconds:.1f} ms')
   with _raising_together(seconds, 'the config and its files'):
     setups = [assemble.Setup(phase) for phase in phases]
-    checks.check_all(setups, workdir)
+    vocabulary = checks.check_all(setups, workdir)
+    data = count_data(setups[0], vocabulary)
+    check_expected(expected, 'found {:,}', **data)
   mesh = dict(setups[0].mesh.shape)
   report('files', 'the config and the files that it names: right')
+  numbers = parameters.count(setups[0].shapes)
+  report(
+      'data',
+      f'{data["files"]:,} {EXPECTED["files"]}, {data["vocabulary"]:,} '
+      f'{EXPECTED["vocabulary"]}, {numbers:,} parameters',
+  )
   report('mesh', ' '.join(f'{axis}={n}' for axis, n in mesh.items()))
   free = write_and_read(workdir, seconds)
   report('workdir', f'{workdir}: {memory.format_bytes(free)} free')
@@ -61,8 +93,25 @@ def run(phases, workdir, expected, seconds, file):
       hosts=hosts,
       devices=dict(kind=kind, count=count, local=local),
       sum_seconds=sum_seconds,
+      **data,
+      parameters=numbers,
       mesh=mesh,
       free_bytes=free,
+  )
+
+
+def find_topology(name):
+  """Returns 'v5e:4x4' for 'v5litepod-16'; a name with a colon as it is."""
+  generation, _, size = name.partition('-')
+  for generations, (counted, slices) in _SLICES.items():
+    for sides in slices.split() if generation in generations.split() else ():
+      if size == str(counted * math.prod(map(int, sides.split('x')))):
+        return f'{generation.replace("litepod", "e")}:{sides}'
+  if ':' in name:
+    return name
+  raise InputError(
+      f'--topology={name}: expected an accelerator type like v5litepod-16, '
+      'v6e-16 or v4-32, or a slice like v5e:4x4'
   )
 
 
@@ -79,20 +128,29 @@ def format_json(**found):
   return json.dumps(found)
 
 
-def check_expected(expected, hosts, devices):
-  """Raises an InputError unless JAX has as many hosts and devices."""
-  for name, count in (('hosts', hosts), ('devices', devices)):
+def check_expected(expected, text, **found):
+  """Raises an InputError, text of the number found, if another is expected."""
+  for name, count in found.items():
     if expected[name] not in (None, count):
-      raise InputError(
-          f'--expect_{name}={expected[name]}: JAX has {count} '
-          f'({jax.default_backend()})'
-      )
-  is_meant = 'cpu' in os.environ.get('JAX_PLATFORMS', '')
-  if expected['devices'] and jax.default_backend() == 'cpu' and not is_meant:
-    raise InputError(
-        f'--expect_devices={expected["devices"]}: JAX uses the CPU; install '
-        "'jax[tpu]' or 'jax[cuda13]', or set JAX_PLATFORMS=cpu"
-    )
+      message = text.format(count)
+      raise InputError(f'--expect_{name}={expected[name]}: {message}')
+
+
+def count_data(setup, vocabulary):
+  """Returns {'files', 'vocabulary': number}; gives the Setup the vocabulary.
+
+  None stands for a vocabulary to be trained, of config.data.vocabulary_size.
+  """
+  config, size = setup.config, setup.config.data.vocabulary_size
+  if vocabulary is not None:
+    setup.use_vocabulary(vocabulary)
+  elif not config.model.vocab_size:
+    config.model.vocab_size = size
+  found = map(corpus_lib.corpus, tasks.members(config).values())
+  return dict(
+      files=sum(len(corpus.splits['train']) for corpus in found),
+      vocabulary=vocabulary.size if vocabulary else size,
+  )
 
 
 def sum_over_devices():

@@ -100,6 +100,7 @@ def test_one_process(data, tmp_path):
       r'  devices   2 cpu, 2 on this host',
       r'  sum       over all devices: right, \d+\.\d ms',
       r'  files     the config and the files that it names: right',
+      r'  data      1 training files, 359 tokens in the vocabulary, \d\S+ parameters',
       r'  mesh      data=2 fsdp=1 tensor=1 sequence=1',
       rf'  workdir   {re.escape(str(workdir))}: \d\S* GiB free',
       'ready: 2 devices on 1 host',
@@ -114,7 +115,8 @@ def test_one_process(data, tmp_path):
   found = json.loads(line)
   assert found['mesh'] == dict(data=1, fsdp=1, tensor=1, sequence=1)
   assert found['devices']['count'] == len(found['hosts']) == 1
-  assert len(err.splitlines()) == 7  # the lines of the text format
+  assert (found['files'], found['vocabulary']) == (1, 359)
+  assert len(err.splitlines()) == 8  # the lines of the text format
 
 
 def test_two_processes(data, tmp_path):
@@ -123,8 +125,8 @@ def test_two_processes(data, tmp_path):
   assert status == 0, err
   assert lines[0].startswith('  hosts     2: 0 ') and ', 1 ' in lines[0]
   assert '4 cpu, 2 on this host' in lines[2]
-  assert 'data=2 fsdp=2' in lines[5]
-  assert lines[7] == 'ready: 4 devices on 2 hosts'
+  assert 'data=2 fsdp=2' in lines[6]
+  assert lines[8] == 'ready: 4 devices on 2 hosts'
   assert other[:2] == (0, []), other  # only the first host prints
   assert list(tmp_path.iterdir()) == [data]
 
@@ -172,7 +174,13 @@ def test_an_error_of_one_host_ends_both(data, tmp_path):
         (['--config.mesh.fsdp=3'], 'mesh.fsdp=3'),
         (['--dry_run'], '--dry_run and --preflight: expected one of them'),
         (['--expect_hosts=4'], '--expect_hosts=4: JAX has 1'),
+        (['--expect_vocabulary=32100'], '--expect_vocabulary=32100: found 359'),
+        (['--expect_files=1024'], '--expect_files=1024: found 1'),
         (['--nopreflight', '--expect_hosts=4'], 'need --preflight'),
+        (
+            ['--nopreflight', '--dry_run', '--topology=v5e-17'],
+            '--topology=v5e-17: expected an accelerator type',
+        ),
         (
             ['--workdir=/proc/runs/mine'],
             '--workdir=/proc/runs/mine: /proc is not writable: expected a '
@@ -203,15 +211,40 @@ def test_a_wrong_sum(monkeypatch):
     preflight.sum_over_devices()
 
 
-def test_what_the_run_expects(monkeypatch):
-  expected = dict(hosts=None, devices=None)
-  preflight.check_expected(expected, 4, 16)
-  preflight.check_expected(dict(hosts=4, devices=16), 4, 16)
-  with pytest.raises(InputError, match=r'--expect_hosts=4: JAX has 3 \(cpu\)'):
-    preflight.check_expected(dict(hosts=4, devices=16), 3, 16)
-  with pytest.raises(InputError, match='--expect_devices=16: JAX has 1 '):
-    preflight.check_expected(dict(hosts=None, devices=16), 4, 1)
+def test_what_the_run_expects():
+  check = preflight.check_expected
+  check(dict(hosts=None, devices=None), 'JAX has {}', hosts=4, devices=16)
+  check(dict(hosts=4, devices=16), 'JAX has {}', hosts=4, devices=16)
+  with pytest.raises(InputError, match='--expect_hosts=4: JAX has 3'):
+    check(dict(hosts=4, devices=16), 'JAX has {}', hosts=3, devices=16)
+  with pytest.raises(InputError, match='--expect_devices=16: JAX has 1'):
+    check(dict(hosts=None, devices=16), 'JAX has {}', hosts=4, devices=1)
+
+
+def test_a_cpu_is_not_ready(monkeypatch, run_command, data):
+  """JAX falls back to the CPU if it finds no accelerator."""
   monkeypatch.delenv('JAX_PLATFORMS', raising=False)
-  preflight.check_expected(expected, 1, 1)
-  with pytest.raises(InputError, match='JAX uses the CPU'):
-    preflight.check_expected(dict(hosts=None, devices=1), 1, 1)
+  config = f'--config={ROOT / "configs/finetune.py"}'
+  status, out, err = run_command(
+      main, '--preflight', config, f'--workdir={data.parent / "run"}'
+  )
+  assert status == 2 and 'ready' not in out
+  assert 'error: --preflight: JAX uses the CPU' in err
+
+
+def test_accelerator_types():
+  """Names, chips and axes as in the tables of Google's documentation."""
+  for name, topology in (
+      ('v5litepod-16', 'v5e:4x4'),
+      ('v5e-16', 'v5e:4x4'),
+      ('v5litepod-8', 'v5e:2x4'),
+      ('v6e-256', 'v6e:16x16'),
+      ('v4-8', 'v4:2x2x1'),
+      ('v4-32', 'v4:2x2x4'),
+      ('v5p-256', 'v5p:4x4x8'),
+      ('v6e:2x4', 'v6e:2x4'),
+  ):
+    assert preflight.find_topology(name) == topology
+  for name in 'v5e-2', 'v4-4', 'v5e', 'v3-8':
+    with pytest.raises(InputError, match='expected an accelerator type like'):
+      preflight.find_topology(name)
