@@ -75,7 +75,7 @@ CONFIG='' WORKDIR='' JAX='' EXTRAS='train'
 PROJECT='' ZONE='' TPU_NAME='' ACCELERATOR_TYPE='' RUNTIME_VERSION=''
 CAPACITY='' REPOSITORY='' REVISION=''
 HOSTS='' PORT=8476 DIRECTORY='' PYTHON=python NODES=1 GPUS_PER_NODE=''
-FLAG=() ENVIRONMENT=() CREATE=() SETUP=() SBATCH=()
+FLAG=() EXPECT=() ENVIRONMENT=() CREATE=() SETUP=() SBATCH=()
 
 # read_env NAME...: reads ENV_FILE, in which these names must have a value.
 read_env() {
@@ -102,6 +102,11 @@ read_env() {
           --*) ;;
           *) fail "$at: $name=$value: expected $name=--flag=value" ;;
         esac ;;
+      EXPECT)
+        case $value in
+          [a-z]*=[1-9]*) ;;
+          *) fail "$at: $name=$value: expected $name=vocabulary=32100" ;;
+        esac ;;
       ENVIRONMENT)
         case $value in
           [A-Za-z_]*=*) ;;
@@ -110,6 +115,7 @@ read_env() {
     esac
     case $name in
       FLAG) FLAG+=("$value") ;;
+      EXPECT) EXPECT+=("--expect_$value") ;;
       ENVIRONMENT) ENVIRONMENT+=("$value") ;;
       CREATE) CREATE+=("$value") ;;
       SETUP) SETUP+=("$value") ;;
@@ -143,7 +149,16 @@ make_command() {
   [ "${#ENVIRONMENT[@]}" = 0 ] || COMMAND=(env "${ENVIRONMENT[@]}")
   COMMAND+=("$1" -m locost_jax.main "--config=$CONFIG" "--workdir=$WORKDIR")
   [ "${#FLAG[@]}" = 0 ] || COMMAND+=("${FLAG[@]}")
-  [ -z "$PREFLIGHT" ] || COMMAND+=(--preflight)
+  [ -z "$PREFLIGHT" ] || COMMAND+=(--preflight ${EXPECT[@]+"${EXPECT[@]}"})
+}
+
+# expect_gpus HOSTS: lets a pre-flight check expect GPUS_PER_NODE on each.
+expect_gpus() {
+  local gpus=${GPUS_PER_NODE##*:}
+  case $gpus in
+    '' | *[!0-9]*) ;;
+    *) EXPECT+=("--expect_devices=$((gpus * $1))") ;;
+  esac
 }
 
 # combine_statuses STATUS...: sets `combined`, one status for all hosts: 2

@@ -153,6 +153,7 @@ EOF
     install_on_all
     return
   fi
+  expect_gpus "$((${#HOST[@]} ? ${#HOST[@]} : 1))"
   make_command "$PYTHON"
   if [ -n "$number" ]; then
     case $number in

@@ -16,9 +16,13 @@
 #   stop        saves and ends the run; continue will not start it again
 #   delete      deletes the TPU, which ends its costs
 #
-# FILE [launch/my.env] is a copy of launch/example.env. --dry_run prints the
-# commands without running them; for continue, those after a preemption.
-# LAUNCH_POLL: seconds between two checks of the state [60].
+# FILE [launch/my.env] is a copy of launch/example.env. Before a TPU is requested,
+# PYTHON of this machine checks the config, its keys and the accelerator type
+# (launch/check_run.py). Files of the run that are only in this checkout are sent
+# to the workers. --dry_run checks the same and prints the commands without
+# running them; for continue, those of a first start.
+# LAUNCH_POLL: seconds between two checks of the state [60]. LAUNCH_MOST_SENT:
+# KiB of files to send [1048576].
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=launch/common.sh
@@ -26,6 +30,8 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 POLL=${LAUNCH_POLL:-60}
 WORKER=0
+SENT=()  # files that the workers get besides the last commit
+MOST_SENT=${LAUNCH_MOST_SENT:-1048576}
 # The answers of gcloud that --dry_run assumes.
 ASSUMED=()
 
@@ -74,6 +80,66 @@ pause() {
   run sleep "$POLL"
 }
 
+# --- Checks before a TPU is requested ----------------------------------------
+
+# check_run: checks the run as it will check itself; sets SENT, and what the
+# pre-flight check expects.
+check_run() {
+  local found line status=0 kib
+  case $WORKDIR in
+    /*) ;;
+    *) fail "$ENV_FILE: WORKDIR=$WORKDIR: expected a path from / on, of a disk" \
+      'that outlives the TPU' ;;
+  esac
+  found=$(
+    ENVIRONMENT=() PREFLIGHT=yes  # XLA_FLAGS may be for TPUs only
+    make_command "$PYTHON"
+    cd "$ROOT" && "$PYTHON" launch/check_run.py "${COMMAND[@]:3}" \
+      "--topology=$ACCELERATOR_TYPE"
+  ) || status=$?
+  case $status in
+    0) ;;
+    2) exit 2 ;;
+    *) fail "PYTHON=$PYTHON could not check the run (status $status): expected a" \
+      'Python of this machine with locost_jax: pip install -e .' ;;
+  esac
+  need "config=${CONFIG%%:*}"
+  while IFS= read -r line; do
+    case $line in
+      'needs '*) need "config.${line#needs }" ;;
+      'slice '*)
+        line=${line#slice * }
+        comment "the run is right for ${line% *} chips on ${line#* } hosts"
+        EXPECT+=("--expect_devices=${line% *}" "--expect_hosts=${line#* }") ;;
+    esac
+  done <<EOF
+$found
+EOF
+  [ "${#SENT[@]}" != 0 ] || return 0
+  kib=$(cd "$ROOT" && du -skcL -- "${SENT[@]}" | sed -n '$s/[^0-9].*//p')
+  [ "$kib" -le "$MOST_SENT" ] || fail "${SENT[*]}: $((kib / 1024)) MiB to send" \
+    'to each worker: put them on a disk that the workers mount'
+  comment "the workers get the last commit and ${SENT[*]}"
+}
+
+# need KEY=PATH: sends a file or directory of this checkout, unless the last
+# commit has it. A path from / on is of a disk that the workers mount.
+need() {
+  local path=${1#*=}
+  case $1 in
+    config=/* | *=../* | *=*/../*) ;;
+    *=/*) return ;;
+    *)
+      if [ -e "$ROOT/$path" ]; then
+        [ -z "$(git -C "$ROOT" status --porcelain --ignored -- "$path" ||
+          echo no checkout)" ] || SENT+=("$path")
+        return
+      fi ;;
+  esac
+  fail "--$1: no such file in $ROOT, from where it would be sent to the workers;" \
+    'expected it there, or a path from / on, of a disk that the workers mount'
+}
+
 # --- One function for each command -------------------------------------------
 
 request() {
@@ -105,10 +171,11 @@ create() {
 
 setup() {
   local code=$ROOT/build/locost_code.tar.gz install
+  local sent=$ROOT/build/locost_sent.tar.gz
   install=(bash locost/worker.sh install "$JAX" "$EXTRAS" "$REPOSITORY"
            "$REVISION")
   [ "${#SETUP[@]}" = 0 ] || install+=("${SETUP[@]}")
-  workers 'mkdir -p locost' &&
+  workers 'mkdir -p locost && rm -f locost/sent.tar.gz' &&
     tpus tpu-vm scp "$ROOT/launch/worker.sh" "$TPU_NAME:locost/worker.sh" \
       --worker=all || return
   if [ -z "$REPOSITORY" ]; then
@@ -116,6 +183,12 @@ setup() {
     run mkdir -p "$ROOT/build" &&
       run git -C "$ROOT" archive --format=tar.gz "--output=$code" HEAD &&
       tpus tpu-vm scp "$code" "$TPU_NAME:locost/code.tar.gz" --worker=all ||
+      return
+  fi
+  if [ "${#SENT[@]}" != 0 ]; then
+    run mkdir -p "$ROOT/build" &&
+      run tar -chzf "$sent" -C "$ROOT" -- "${SENT[@]}" &&
+      tpus tpu-vm scp "$sent" "$TPU_NAME:locost/sent.tar.gz" --worker=all ||
       return
   fi
   workers "$(quote "${install[@]}")"
@@ -263,6 +336,9 @@ main() {
   esac
   read_env PROJECT ZONE TPU_NAME ACCELERATOR_TYPE RUNTIME_VERSION CAPACITY
   JAX=${JAX:-jax[tpu]}
+  case $ACCELERATOR_TYPE in
+    v5e-*) ACCELERATOR_TYPE=v5litepod-${ACCELERATOR_TYPE#v5e-} ;;  # gcloud's
+  esac
   case $CAPACITY in
     spot | queued) ;;
     on-demand) ready=READY preempted=TERMINATED ;;
@@ -273,6 +349,9 @@ main() {
     ASSUMED=("$preempted" '' "$ready" 'locost_jax: bare' "$ready"
              'locost_jax: new' "$ready" 'locost_jax: ended 0')
   fi
+  case $command in
+    create | setup | preflight | continue_run) check_run ;;
+  esac
   "$command"
 }
 

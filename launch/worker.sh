@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 # install JAX EXTRAS REPOSITORY REVISION SETUP...: installs code and packages;
-# an empty REPOSITORY means code.tar.gz.
+# an empty REPOSITORY means code.tar.gz; sent.tar.gz has files besides it.
 install() {
   local jax=$1 extras=$2 repository=$3 revision=$4 line
   shift 4
@@ -22,6 +22,7 @@ install() {
     mkdir code
     tar -xzf code.tar.gz -C code
   fi
+  [ ! -e sent.tar.gz ] || tar -xzf sent.tar.gz -C code
   # The Python of an image may be too old, or without venv.
   PATH=$HOME/.local/bin:$PATH
   command -v uv >/dev/null ||

@@ -62,6 +62,7 @@ def test_scripts_use_no_features_missing_in_bash_of_macos():
         ('ZONE=us-west4-a', "ZONE='us'", 'line 8: ZONE: values are used liter'),
         ('FLAG=--odd=\n', 'FLAG=--odd="*"\n', 'FLAG: values are used lite'),
         ('FLAG=--odd=\n', 'FLAG=odd\n', 'FLAG=odd: expected FLAG=--flag=value'),
+        ('FLAG=--odd=\n', 'EXPECT=many\n', 'expected EXPECT=vocabulary=32100'),
         ('ADDED=two words', 'two words', 'expected ENVIRONMENT=NAME=value'),
         ('ZONE=', 'ZONE=a\nZONE=', 'line 9: ZONE: expected once'),
         ('=spot', '=cheap', 'CAPACITY=cheap: expected spot, queued or on-de'),
@@ -108,7 +109,7 @@ def test_the_example_lists_all_names(fakes):
   """The scripts read it with every name uncommented."""
   text = (LAUNCH / 'example.env').read_text(encoding='utf-8')
   text = re.sub(r'(?m)^#(?=[A-Z_]+=)', '', text)
-  fakes.write(text)
+  fakes.write(text.replace('.venv/bin/python', 'python'))
   for command in 'tpu_vm.sh continue', 'gpu.sh', 'slurm.sbatch':
     status, out, err = fakes.run(*command.split(), '--dry_run')
     assert status == 0 and out and not err

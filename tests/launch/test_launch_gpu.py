@@ -182,7 +182,7 @@ def test_dry_runs_under_slurm(fakes):
   _, out, _ = fakes.run('slurm.sbatch', '--dry_run', '--preflight')
   assert split(out) == [
       ['sbatch', *sbatch, '--preflight'],
-      [*SRUN, '.venv/bin/python', *FLAGS, '--preflight'],
+      [*SRUN, '.venv/bin/python', *FLAGS, '--preflight', '--expect_devices=8'],
   ]
   assert not fakes.calls()
   assert fakes.run('slurm.sbatch')[0] == 0

@@ -40,9 +40,10 @@ CREATE = tpus(
 )
 DELETE = tpus('queued-resources delete slice --force --quiet')
 TAR = ROOT / 'build/locost_code.tar.gz'
+SENT = ROOT / 'build/locost_sent.tar.gz'
 ARCHIVE = f'archive --format=tar.gz --output={TAR} HEAD'.split()
 COPY = [
-    workers('mkdir -p locost'),
+    workers('mkdir -p locost && rm -f locost/sent.tar.gz'),
     scp(LAUNCH / 'worker.sh', 'worker.sh'),
     ['mkdir', '-p', str(ROOT / 'build')],
     ['git', '-C', str(ROOT), *ARCHIVE],
@@ -69,7 +70,10 @@ WORDS = ' '.join(
         "'--odd=&\\'\\'''",
     ]
 )
-PREFLIGHT = workers(f'bash locost/worker.sh call {WORDS} --preflight')
+SLICE = ['--expect_devices=16', '--expect_hosts=4']
+PREFLIGHT = workers(
+    f'bash locost/worker.sh call {WORDS} --preflight {" ".join(SLICE)}'
+)
 START = workers(f'bash locost/worker.sh start {WORDS}')
 STOP = workers('bash locost/worker.sh stop')
 STARTED = [LOOK, ASK, *SETUP, LOOK, ASK, START, LOOK, ASK]
@@ -110,8 +114,8 @@ def test_a_dry_run_comments_on_delete(fakes, command, capacity):
   lines = fakes.run('tpu_vm.sh', command, '--dry_run')[1].splitlines()
   deletes = [i for i, line in enumerate(lines) if ' delete slice ' in line]
   comments = [i for i, line in enumerate(lines) if line.startswith('# ')]
-  assert len(deletes) == 1 and comments == [deletes[0] - 1]
-  assert 'deletes slice and its disks' in lines[comments[0]]
+  assert len(deletes) == 1 and comments[-1] == deletes[0] - 1
+  assert 'deletes slice and its disks' in lines[comments[-1]]
 
 
 def test_jax_for_tpus_is_the_default(fakes):
@@ -153,6 +157,87 @@ def test_a_dry_run_prints_what_a_run_does(fakes):
     subprocess.run(['bash', '-c', out], env=fakes.environment, check=True)
     assert fakes.calls() == done != []
     fakes.forget()
+
+
+# --- Checks before a TPU is requested ----------------------------------------
+
+
+def needs(fakes, *paths, status=0):
+  """Sets what launch/check_run.py prints."""
+  lines = [f'needs data.vocabulary={path}' for path in paths]
+  out = '\n'.join([*lines, 'slice v5e:4x4 16 4'])
+  fakes.answer(['check_run.py', [dict(out=out, status=status)] * 3])
+
+
+@pytest.mark.parametrize(
+    'change, path, status, expected',
+    [
+        (
+            ('', ''),
+            'missing.model',
+            0,
+            '--config.data.vocabulary=missing.model',
+        ),
+        (('', ''), '../missing', 0, '--config.data.vocabulary=../missing: no'),
+        (('', ''), 'README.md', 1, 'PYTHON=python could not check the run'),
+        (('configs/', '/etc/'), 'README.md', 0, '--config=/etc/finetune.py'),
+        (
+            ('=/mnt/', '='),
+            'README.md',
+            0,
+            'WORKDIR=runs/a run: expected a path',
+        ),
+    ],
+)
+@pytest.mark.parametrize('arguments', [['continue'], ['create', '--dry_run']])
+def test_refused_before_a_tpu_is_requested(
+    fakes, change, path, status, expected, arguments
+):
+  fakes.write(ENV.replace(*change, 1))
+  needs(fakes, path, status=status)
+  status, out, err = fakes.run('tpu_vm.sh', *arguments)
+  assert status == 2 and expected in err and err.count('\n') == 1
+  assert not fakes.calls('gcloud')
+
+
+def test_a_refusal_of_the_check_ends_the_script(fakes):
+  needs(fakes, status=2)
+  assert fakes.run('tpu_vm.sh', 'continue') == (2, '', '')
+  assert not fakes.calls('gcloud')
+  (call,) = fakes.calls('check')
+  flags = ['--preflight', '--topology=v5litepod-16']
+  assert call == ['check', 'launch/check_run.py', *FLAGS[2:], *flags]
+
+
+def test_files_that_only_this_checkout_has_are_sent(fakes):
+  """A tracked file that has not changed is in the archive already."""
+  name = 'build/sent to the workers.model'
+  (ROOT / 'build').mkdir(exist_ok=True)
+  (ROOT / name).write_text('pieces')
+  try:
+    needs(fakes, '/mnt/a.model', 'README.md', name)
+    _, out, _ = fakes.run('tpu_vm.sh', 'setup', '--dry_run')
+    status, _, err = fakes.run('tpu_vm.sh', 'setup')
+    needs(fakes, name)
+    large = fakes.run('tpu_vm.sh', 'create', LAUNCH_MOST_SENT='3')
+  finally:
+    (ROOT / name).unlink()
+  assert f'# the workers get the last commit and {name}' in out
+  assert ['tar', '-chzf', str(SENT), '-C', str(ROOT), '--', name] in split(out)
+  assert status == 0, err
+  for number in range(2):
+    code = fakes.path / f'worker{number}/locost/code'
+    assert (code / name).read_text() == 'pieces'
+  assert large[0] == 2 and f'{name}: 0 MiB to send to each' in large[2]
+  # The next set-up does not find it again.
+  needs(fakes)
+  assert fakes.run('tpu_vm.sh', 'setup')[0] == 0
+  assert not (code / name).exists()
+
+
+def test_the_name_that_gke_gives_to_an_accelerator_type(fakes):
+  fakes.write(ENV.replace('v5litepod-16', 'v5e-16'))
+  assert split(fakes.run('tpu_vm.sh', 'create', '--dry_run')[1])[0] == CREATE
 
 
 # --- Continuing --------------------------------------------------------------
@@ -397,5 +482,5 @@ def test_a_preflight_on_all_workers(fakes):
   assert fakes.run('tpu_vm.sh', 'setup')[0] == 0
   fakes.runs(['worker0', [0]], ['worker1', [2]])
   assert fakes.run('tpu_vm.sh', 'preflight')[0] == 2
-  assert trainers(fakes) == [['trainer', *FLAGS, '--preflight']] * 2
+  assert trainers(fakes) == [['trainer', *FLAGS, '--preflight', *SLICE]] * 2
   assert report(fakes) == ['new', 'new']
