@@ -75,6 +75,7 @@ CONFIG='' WORKDIR='' JAX='' EXTRAS='train'
 PROJECT='' ZONE='' TPU_NAME='' ACCELERATOR_TYPE='' RUNTIME_VERSION=''
 CAPACITY='' REPOSITORY='' REVISION=''
 HOSTS='' PORT=8476 DIRECTORY='' PYTHON=python NODES=1 GPUS_PER_NODE=''
+RESTARTS=10
 FLAG=() EXPECT=() ENVIRONMENT=() CREATE=() SETUP=() SBATCH=()
 
 # read_env NAME...: reads ENV_FILE, in which these names must have a value.
@@ -122,7 +123,7 @@ read_env() {
       SBATCH) SBATCH+=("$value") ;;
       CONFIG | WORKDIR | JAX | EXTRAS | PROJECT | ZONE | TPU_NAME | \
       ACCELERATOR_TYPE | RUNTIME_VERSION | CAPACITY | REPOSITORY | REVISION | \
-      HOSTS | PORT | DIRECTORY | PYTHON | NODES | GPUS_PER_NODE)
+      HOSTS | PORT | DIRECTORY | PYTHON | NODES | GPUS_PER_NODE | RESTARTS)
         case $seen in
           *" $name "*) fail "$at: $name: expected once" ;;
         esac
@@ -135,6 +136,9 @@ read_env() {
     [ -n "${!name}" ] || fail "$ENV_FILE: $name is missing: expected" \
       "$name=value, as in launch/example.env"
   done
+  case $RESTARTS in
+    '' | *[!0-9]*) fail "$ENV_FILE: RESTARTS=$RESTARTS: expected a number" ;;
+  esac
   case $WORKDIR in
     *://*) fail "$ENV_FILE: WORKDIR=$WORKDIR: expected a directory that all" \
       "hosts see, on a mounted file system; launch/README.md says how" ;;
@@ -175,6 +179,13 @@ combine_statuses() {
       143:* | 75:* | *:0) combined=$status ;;
     esac
   done
+}
+
+# newest_checkpoint: prints the manifest of the newest checkpoint in WORKDIR.
+newest_checkpoint() {
+  # shellcheck disable=SC2012
+  ls -td "$WORKDIR"/checkpoints/*/manifest.json \
+    "$WORKDIR"/*/checkpoints/*/manifest.json 2>/dev/null | head -n 1 || true
 }
 
 # should_retry STATUS: whether the same command would continue the run.

@@ -3,16 +3,17 @@
 #
 #   launch/tpu_vm.sh COMMAND [--env=FILE] [--dry_run]
 #
-#   continue    requests the TPU, sets it up, runs, and repeats what is needed
-#               after a preemption, until the run has ended. You can interrupt
-#               and repeat it; the run does not depend on it
+#   continue    requests the TPU, sets it up, checks, runs, and repeats what is
+#               needed after a preemption, until the run has ended, or has been
+#               restarted RESTARTS times without a new checkpoint. You can
+#               interrupt and repeat it; the run does not depend on it
 #   create      requests the TPU and waits until it is ready
 #   setup       installs code and packages on all workers
 #   preflight   checks the run without training
 #   run         starts the run on all workers
 #   status      prints the state of the TPU and of each worker
 #   logs        follows the log of worker 0; --worker=N: of another one;
-#               --worker=all: of all
+#               --worker=all: of all, each line after its host's name
 #   stop        saves and ends the run; continue will not start it again
 #   delete      deletes the TPU, which ends its costs
 #
@@ -71,8 +72,8 @@ read_state() {
 
 # read_worker_states: sets `answer` to one line per worker, `locost_jax: ...`.
 read_worker_states() {
-  capture workers \
-    "bash locost/worker.sh status 2>/dev/null || echo 'locost_jax: bare'"
+  capture workers "$(quote bash locost/worker.sh status "$WORKDIR")\
+ 2>/dev/null || echo 'locost_jax: bare'"
 }
 
 pause() {
@@ -143,6 +144,7 @@ need() {
 # --- One function for each command -------------------------------------------
 
 request() {
+  comment "request $TPU_NAME"
   local flags=("--accelerator-type=$ACCELERATOR_TYPE")
   [ "${#CREATE[@]}" = 0 ] || flags+=("${CREATE[@]}")
   case $CAPACITY in
@@ -175,6 +177,7 @@ setup() {
   install=(bash locost/worker.sh install "$JAX" "$EXTRAS" "$REPOSITORY"
            "$REVISION")
   [ "${#SETUP[@]}" = 0 ] || install+=("${SETUP[@]}")
+  comment 'install code and packages on all workers'
   workers 'mkdir -p locost && rm -f locost/sent.tar.gz' &&
     tpus tpu-vm scp "$ROOT/launch/worker.sh" "$TPU_NAME:locost/worker.sh" \
       --worker=all || return
@@ -200,12 +203,14 @@ report_uncommitted() {
 }
 
 preflight() {
-  PREFLIGHT=yes
+  local PREFLIGHT=yes
   make_command ../venv/bin/python
-  workers "$(quote bash locost/worker.sh call "${COMMAND[@]}")"
+  comment 'check the run on all workers'
+  workers "$(quote bash locost/worker.sh check "${COMMAND[@]}")"
 }
 
 start() {
+  comment 'start the run on all workers'
   make_command ../venv/bin/python
   workers "$(quote bash locost/worker.sh start "${COMMAND[@]}")"
 }
@@ -221,8 +226,11 @@ status() {
 }
 
 logs() {
+  local names=''
+  # shellcheck disable=SC2016
+  [ "$WORKER" != all ] || names=' | sed -u "s/^/$(hostname): /"'
   tpus tpu-vm ssh "$TPU_NAME" "--worker=$WORKER" \
-    '--command=tail -n 100 -F locost/log'
+    "--command=tail -n 100 -F locost/log$names"
 }
 
 stop() {
@@ -240,7 +248,8 @@ delete() {
 
 # Reads the state, takes the next step, and repeats.
 continue_run() {
-  local failed_setups=0
+  local failed_setups=0 failed_checks=0
+  local restarts=0 newest='' saved=''  # checkpoints: now, at the last restart
   while :; do
     if ! read_state; then
       pause 'gcloud does not answer'
@@ -249,6 +258,7 @@ continue_run() {
     case $answer in
       '') request ;;
       SUSPENDED | FAILED | PREEMPTED | TERMINATED)
+        count_restart "$TPU_NAME is $answer" 143
         report "$TPU_NAME is $answer: deleting it, to create it again"
         delete || pause "$TPU_NAME could not be deleted" ;;
       ACTIVE | READY) continue_on_workers ;;
@@ -259,13 +269,36 @@ continue_run() {
   done
 }
 
+# count_restart REASON STATUS: exits with STATUS instead of another restart if
+# the last RESTARTS have saved nothing.
+count_restart() {
+  [ "$newest" = "$saved" ] || restarts=0
+  saved=$newest
+  if [ "$restarts" = "$RESTARTS" ]; then
+    report "error: $1, after $RESTARTS restarts without a new checkpoint" \
+      "(newest: ${saved:-none}); look at logs --worker=all, and delete" \
+      "$TPU_NAME, which may still cost money"
+    exit "$2"
+  fi
+  restarts=$((restarts + 1))
+}
+
 # The next step on a ready TPU; exits when the run has ended.
 continue_on_workers() {
-  local line statuses=()
+  local line statuses=() refused=()
   if ! read_worker_states; then
     pause 'not all workers answer'
     return
   fi
+  while IFS= read -r line; do
+    case $line in
+      'locost_jax: ended '*) statuses+=("${line##* }") ;;
+      'locost_jax: refused '*) refused+=("${line##* }") ;;
+      'locost_jax: saved '*) newest=${line#*saved } ;;
+    esac
+  done <<EOF
+$answer
+EOF
   case $answer in
     *'locost_jax: bare'*)
       if setup; then
@@ -286,27 +319,35 @@ continue_on_workers() {
     *'locost_jax: stopped'*)
       report "the run was stopped; $TPU_NAME still exists and costs money"
       exit 143 ;;
+    *'locost_jax: unchecked'*)
+      preflight || pause 'the pre-flight check failed'
+      return ;;
+    *'locost_jax: refused'*)
+      combine_statuses "${refused[@]}"
+      failed_checks=$((failed_checks + 1))
+      if [ "$combined" = 2 ] || [ "$failed_checks" = 3 ]; then
+        report "error: the pre-flight check ended with status $combined;" \
+          "$TPU_NAME still exists and costs money"
+        exit "$combined"
+      fi
+      preflight || pause 'the pre-flight check failed'
+      return ;;
     *'locost_jax: new'*)
       start || pause 'the run could not be started'
       return ;;
   esac
-  while IFS= read -r line; do
-    case $line in
-      'locost_jax: ended '*) statuses+=("${line##* }") ;;
-    esac
-  done <<EOF
-$answer
-EOF
   if [ "${#statuses[@]}" = 0 ]; then
     pause 'not all workers answer'
     return
   fi
   combine_statuses "${statuses[@]}"
   if should_retry "$combined"; then
+    count_restart "the run ended with status $combined" "$combined"
     pause "the run ended with status $combined: starting it again"
     start || pause 'the run could not be started'
     return
   fi
+  comment "after a preemption: delete $TPU_NAME and begin again; WORKDIR stays"
   report "the run ended with status $combined; $TPU_NAME still exists and" \
     "costs money"
   exit "$combined"
@@ -315,7 +356,7 @@ EOF
 # --- The command line --------------------------------------------------------
 
 main() {
-  local word command='' ready=ACTIVE preempted=SUSPENDED
+  local word command='' ready=ACTIVE
   for word in "$@"; do
     take_option "$word" && continue
     case $word in
@@ -341,13 +382,13 @@ main() {
   esac
   case $CAPACITY in
     spot | queued) ;;
-    on-demand) ready=READY preempted=TERMINATED ;;
+    on-demand) ready=READY ;;
     *) fail "$ENV_FILE: CAPACITY=$CAPACITY: expected spot, queued or on-demand"
   esac
   ASSUMED=("$ready" 'locost_jax: running')
   if [ "$command" = continue_run ]; then
-    ASSUMED=("$preempted" '' "$ready" 'locost_jax: bare' "$ready"
-             'locost_jax: new' "$ready" 'locost_jax: ended 0')
+    ASSUMED=('' "$ready" 'locost_jax: bare' "$ready" 'locost_jax: unchecked'
+             "$ready" 'locost_jax: new' "$ready" 'locost_jax: ended 0')
   fi
   case $command in
     create | setup | preflight | continue_run) check_run ;;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Commands of tpu_vm.sh on a TPU worker, as ~/locost/worker.sh. The same
-# directory has code/, venv/, log, and the state of the run in files: pid,
-# supervisor (process ids), status, stopped.
+# directory has code/, venv/, log, and the state of the run in files: checked (the
+# pre-flight check's status), pid, supervisor (process ids), status, stopped.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -11,7 +11,7 @@ install() {
   local jax=$1 extras=$2 repository=$3 revision=$4 line
   shift 4
   expect_no_run
-  rm -rf ready code
+  rm -rf ready code checked
   for line in "$@"; do
     bash -c "$line"
   done
@@ -78,11 +78,15 @@ stop() {
   fi
 }
 
-# call COMMAND...: runs in the foreground, as part of this connection.
-call() {
+# check COMMAND...: runs a pre-flight check in the foreground, as part of this
+# connection, and writes its status to a file.
+check() {
+  local status=0
   expect_no_run
-  cd code
-  exec "$@"
+  rm -f checked
+  (cd code && exec "$@") || status=$?
+  echo $status > checked
+  return $status
 }
 
 expect_no_run() {
@@ -92,7 +96,13 @@ expect_no_run() {
   fi
 }
 
+# status WORKDIR
 status() {
+  local newest
+  # A disk that hangs must not hang the answer.
+  newest=$(timeout 20 ls -td "$1"/checkpoints/*/manifest.json \
+    "$1"/*/checkpoints/*/manifest.json 2>/dev/null | head -n 1) || true
+  [ -z "$newest" ] || say saved "$newest"
   if is_alive; then
     say running
   elif [ ! -e ready ]; then
@@ -105,6 +115,10 @@ status() {
     say ended "$(cat status)"
   elif [ -e pid ]; then
     say ended 75  # the machine went down during the run
+  elif [ ! -e checked ]; then
+    say unchecked
+  elif [ "$(cat checked)" != 0 ]; then
+    say refused "$(cat checked)"
   else
     say new
   fi

@@ -62,6 +62,7 @@ def test_scripts_use_no_features_missing_in_bash_of_macos():
         ('ZONE=us-west4-a', "ZONE='us'", 'line 8: ZONE: values are used liter'),
         ('FLAG=--odd=\n', 'FLAG=--odd="*"\n', 'FLAG: values are used lite'),
         ('FLAG=--odd=\n', 'FLAG=odd\n', 'FLAG=odd: expected FLAG=--flag=value'),
+        ('FLAG=--odd=\n', 'RESTARTS=no\n', 'RESTARTS=no: expected a number'),
         ('FLAG=--odd=\n', 'EXPECT=many\n', 'expected EXPECT=vocabulary=32100'),
         ('ADDED=two words', 'two words', 'expected ENVIRONMENT=NAME=value'),
         ('ZONE=', 'ZONE=a\nZONE=', 'line 9: ZONE: expected once'),

@@ -230,6 +230,30 @@ def test_a_job_is_requeued(fakes, ended, again, tmp_path):
   assert fakes.calls() == [call + ['--preflight'] for call in calls]
 
 
+@pytest.mark.parametrize(
+    'count, saves, again',
+    [(1, False, True), (2, False, False), (2, True, True)],
+)
+def test_a_job_that_saves_nothing_is_not_requeued_forever(
+    fakes, count, saves, again
+):
+  step = fakes.path / 'run/checkpoints/9'
+  step.mkdir(parents=True)
+  (fakes.bin / 'save').write_text(
+      f'#!/bin/sh\n{f"touch {step}/manifest.json" * saves}\nexit 75\n'
+  )
+  (fakes.bin / 'save').chmod(0o755)
+  fakes.write(
+      ENV.replace('/mnt/runs/a run', str(fakes.path / 'run'))
+      + f'PYTHON={fakes.bin / "save"}\nRESTARTS=2\n'
+  )
+  count = dict(SLURM_RESTART_COUNT=str(count))
+  status, _, err = fakes.run('slurm.sbatch', **JOB, **count)
+  assert status == 75
+  assert bool(fakes.calls('scontrol')) == again
+  assert ('ended with status 75 after 2 or more restarts' in err) != again
+
+
 def test_a_cancelled_job_is_not_requeued(fakes):
   """SLURM then signals the script too, which must end."""
   fakes.write(ENV + f'PYTHON={fakes.bin / "trainer"}\n')

@@ -51,7 +51,8 @@ COPY = [
 ]
 SETUP = COPY + [workers("bash locost/worker.sh install 'jax[tpu]' train '' ''")]
 ASK = workers(
-    "bash locost/worker.sh status 2>/dev/null || echo 'locost_jax: bare'"
+    "bash locost/worker.sh status '/mnt/runs/a run' 2>/dev/null"
+    " || echo 'locost_jax: bare'"
 )
 # The words of the run's command, quoted as the scripts do.
 WORDS = ' '.join(
@@ -72,11 +73,13 @@ WORDS = ' '.join(
 )
 SLICE = ['--expect_devices=16', '--expect_hosts=4']
 PREFLIGHT = workers(
-    f'bash locost/worker.sh call {WORDS} --preflight {" ".join(SLICE)}'
+    f'bash locost/worker.sh check {WORDS} --preflight {" ".join(SLICE)}'
 )
 START = workers(f'bash locost/worker.sh start {WORDS}')
 STOP = workers('bash locost/worker.sh stop')
-STARTED = [LOOK, ASK, *SETUP, LOOK, ASK, START, LOOK, ASK]
+STARTED = [LOOK, ASK, *SETUP, LOOK, ASK, PREFLIGHT, LOOK, ASK, START]
+STARTED += [LOOK, ASK]
+NAMED = 'tail -n 100 -F locost/log | sed -u "s/^/$(hostname): /"'
 
 
 def test_the_quoted_words_are_the_run():
@@ -95,7 +98,8 @@ def test_the_quoted_words_are_the_run():
         (['logs'], [workers('tail -n 100 -F locost/log', 0)]),
         (['logs', '--worker=3'], [workers('tail -n 100 -F locost/log', 3)]),
         (['stop'], [STOP]),
-        (['continue'], [LOOK, DELETE, LOOK, CREATE, *STARTED]),
+        (['logs', '--worker=all'], [workers(NAMED)]),
+        (['continue'], [LOOK, CREATE, *STARTED]),
         (['delete'], [DELETE]),
     ],
 )
@@ -106,16 +110,27 @@ def test_dry_runs_on_a_tpu(fakes, arguments, expected):
   assert not fakes.calls()
 
 
-@pytest.mark.parametrize('command', ['delete', 'continue'])
 @pytest.mark.parametrize('capacity', ['spot', 'on-demand'])
-def test_a_dry_run_comments_on_delete(fakes, command, capacity):
+def test_a_dry_run_comments_on_delete(fakes, capacity):
   """In the line before it, as a warning before pasting."""
   fakes.write(ENV.replace('=spot', f'={capacity}'))
-  lines = fakes.run('tpu_vm.sh', command, '--dry_run')[1].splitlines()
+  lines = fakes.run('tpu_vm.sh', 'delete', '--dry_run')[1].splitlines()
   deletes = [i for i, line in enumerate(lines) if ' delete slice ' in line]
   comments = [i for i, line in enumerate(lines) if line.startswith('# ')]
-  assert len(deletes) == 1 and comments[-1] == deletes[0] - 1
-  assert 'deletes slice and its disks' in lines[comments[-1]]
+  assert len(deletes) == 1 and comments == [deletes[0] - 1]
+  assert 'deletes slice and its disks' in lines[comments[0]]
+
+
+def test_a_dry_run_of_continue_names_its_steps(fakes):
+  lines = fakes.run('tpu_vm.sh', 'continue', '--dry_run')[1].splitlines()
+  assert [line for line in lines if line.startswith('# ')] == [
+      '# the run is right for 16 chips on 4 hosts',
+      '# request slice',
+      '# install code and packages on all workers',
+      '# check the run on all workers',
+      '# start the run on all workers',
+      '# after a preemption: delete slice and begin again; WORKDIR stays',
+  ]
 
 
 def test_jax_for_tpus_is_the_default(fakes):
@@ -132,14 +147,13 @@ def test_dry_runs_of_the_other_capacities(fakes):
       '--network=a b',
       '--spot',
   )
-  delete = tpus('tpu-vm delete slice --quiet')
   fakes.write(
       ENV.replace('=spot', '=on-demand')
       + 'CREATE=--network=a b\nCREATE=--spot\n'
   )
   _, out, _ = fakes.run('tpu_vm.sh', 'continue', '--dry_run')
   started = [look if call == LOOK else call for call in STARTED]
-  assert split(out) == [look, delete, look, create, *started]
+  assert split(out) == [look, create, *started]
   fakes.write(ENV.replace('=spot', '=queued'))
   _, out, _ = fakes.run('tpu_vm.sh', 'create', '--dry_run')
   assert split(out) == [[w for w in CREATE if w != '--spot'], LOOK]
@@ -274,16 +288,17 @@ DIFF = ['git', '-C', str(ROOT), 'diff', '--quiet', 'HEAD']
 def test_continue_repeats_everything_after_a_preemption(fakes):
   begun = 'CREATING WAITING_FOR_RESOURCES PROVISIONING'.split()
   ended = 'SUSPENDING', 'SUSPENDED', '', 'ACCEPTED'
-  active = ['ACTIVE'] * 4
+  active = ['ACTIVE'] * 5
   status, err, calls = continue_with(
       fakes,
       ['', *begun, *active, *ended, *active],
       # GONE: preempted, but not yet reported as such.
-      [says(x, x) for x in ('bare', 'new', 'running')]
-      + [GONE, says('bare', 'bare'), says('new', 'new')]
+      [says(x, x) for x in ('bare', 'unchecked', 'new', 'running')]
+      + [GONE, says('bare', 'bare'), says('new', 'unchecked')]
+      + [says('new', 'new')]
       + [says('running', 'ended 0'), says('ended 0', 'ended 0')],
   )
-  once = [CREATE, *SEEN, START]
+  once = [CREATE, *SEEN, PREFLIGHT, START]
   assert (status, calls) == (0, [*once, DELETE, *once]), err
   assert 'slice is SUSPENDED' in err and 'still exists and costs money' in err
 
@@ -315,6 +330,53 @@ def test_statuses_that_are_retried(fakes, ended, starts, status):
   ]
   got, err, calls = continue_with(fakes, ['ACTIVE'] * 9, reports)
   assert (got, calls) == (status, [START] * starts), err
+
+
+@pytest.mark.parametrize(
+    'answers, checks, starts, status',
+    [
+        ('2 75', 0, 0, 2),
+        ('75 75, 75 0, 75 75', 2, 0, 75),
+        ('1 75, new new, 0 0', 1, 1, 0),
+    ],
+)
+def test_refusals_of_the_pre_flight_check(
+    fakes, answers, checks, starts, status
+):
+  reports = []
+  for line in answers.split(', '):
+    word = 'ended' if line == '0 0' else 'refused'
+    reports.append(
+        says(*(w if w == 'new' else f'{word} {w}' for w in line.split()))
+    )
+  got, err, calls = continue_with(fakes, ['ACTIVE'] * 9, reports)
+  assert (got, calls) == (status, [PREFLIGHT] * checks + [START] * starts), err
+  if status:
+    assert f'check ended with status {status}' in err
+
+
+def saved(step):
+  return f'saved /mnt/runs/a run/checkpoints/{step}/manifest.json'
+
+
+def test_an_end_to_restarts_without_a_new_checkpoint(fakes):
+  fakes.write(ENV + 'RESTARTS=2\n')
+  steps = 10, 10, 20, 20, 20  # the first and the third are new
+  reports = [says('ended 75', saved(step)) for step in steps]
+  status, err, calls = continue_with(fakes, ['ACTIVE'] * 9, reports)
+  assert (status, calls) == (75, [START] * 4)
+  assert 'error: the run ended with status 75, after 2 restarts without' in err
+  assert '(newest: /mnt/runs/a run/checkpoints/20/manifest.json)' in err
+
+
+def test_an_end_to_preemptions_without_a_checkpoint(fakes):
+  fakes.write(ENV + 'RESTARTS=2\n')
+  states = ['SUSPENDED', ''] * 3
+  status, err, calls = continue_with(fakes, states, [])
+  assert (status, calls) == (143, [DELETE, CREATE] * 2)
+  assert (
+      'slice is SUSPENDED, after 2 restarts' in err and '(newest: none)' in err
+  )
 
 
 def test_dropped_connections_and_a_failed_installation(fakes):
@@ -390,10 +452,12 @@ def test_continue_from_the_beginning_to_the_end(fakes):
       ['queued-resources', [{}] * 9],
   )
   fakes.write(ENV + 'SETUP=echo "$HOME" > "set up"\nSETUP=[ -e "set up" ]\n')
-  fakes.runs(['worker0', [75, 143, 0]], ['worker1', [134, 143, 0]])
+  fakes.runs(['worker0', [0, 75, 143, 0]], ['worker1', [0, 134, 143, 0]])
   status, _, err = fakes.run('tpu_vm.sh', 'continue')
   assert status == 0, err
-  assert trainers(fakes) == [['trainer', *FLAGS]] * 6
+  found = trainers(fakes)
+  assert found[:2] == [['trainer', *FLAGS, '--preflight', *SLICE]] * 2
+  assert found[2:] == [['trainer', *FLAGS]] * 6
   for number in range(2):
     home = fakes.path / f'worker{number}/locost'
     assert (home / 'set up').read_text() == f'{home.parent}\n'
@@ -430,7 +494,7 @@ def test_setup_from_a_git_address(fakes):
   assert head.read_text() == 'ref: refs/heads/other\n'
   words = ' '.join(map(' '.join, fakes.calls()))
   assert 'archive' not in words and 'code.tar.gz' not in words
-  assert report(fakes) == ['new', 'new']
+  assert report(fakes) == ['unchecked', 'unchecked']
   fakes.answer()
   fakes.write(ENV + f'REPOSITORY={origin}\nREVISION=none\n')
   assert fakes.run('tpu_vm.sh', 'setup')[0] != 0
@@ -483,4 +547,18 @@ def test_a_preflight_on_all_workers(fakes):
   fakes.runs(['worker0', [0]], ['worker1', [2]])
   assert fakes.run('tpu_vm.sh', 'preflight')[0] == 2
   assert trainers(fakes) == [['trainer', *FLAGS, '--preflight', *SLICE]] * 2
-  assert report(fakes) == ['new', 'new']
+  assert report(fakes) == ['new', 'refused 2']
+
+
+def test_the_newest_checkpoint_of_a_run(fakes, tmp_path):
+  """Of all phases, by time; without one, no line."""
+  fakes.write(ENV.replace('/mnt/runs/a run', str(tmp_path / 'a run')))
+  assert fakes.run('tpu_vm.sh', 'setup')[0] == 0
+  assert report(fakes) == ['unchecked', 'unchecked']
+  for age, name in enumerate(('checkpoints/9', 'long/checkpoints/2', 'checkp')):
+    directory = tmp_path / 'a run' / name
+    directory.mkdir(parents=True)
+    (directory / 'manifest.json').touch()
+    os.utime(directory / 'manifest.json', (age, age))
+  newest = tmp_path / 'a run/long/checkpoints/2/manifest.json'
+  assert report(fakes) == [f'saved {newest}'] * 2 + ['unchecked'] * 2
