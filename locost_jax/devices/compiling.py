@@ -40,6 +40,29 @@ def describe(what, is_reported=False):
     _described.pop()
 
 
+@contextlib.contextmanager
+def show_seconds(what, line=None, every=1.0):
+  """A context that shows its seconds in a progress.Progress, on stderr."""
+  line, ended, start = (
+      line or progress.Progress(),
+      threading.Event(),
+      time.time(),
+  )
+
+  def show():
+    while not ended.wait(every):
+      line.write([what, progress.duration(time.time() - start)])
+
+  thread = threading.Thread(target=show, name='seconds', daemon=True)
+  thread.start()
+  try:
+    yield
+  finally:
+    ended.set()
+    thread.join()
+    line.wipe()
+
+
 def shape_of(inputs):
   """Returns '8 x 4,096 tokens' for inputs [8, L], or [8, P, L]."""
   rows, *lengths = inputs.shape

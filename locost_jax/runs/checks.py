@@ -42,14 +42,19 @@ _WITHOUT_ROWS = (
 )
 
 
-def check_all(setups, workdir):
-  """Checks keys, then files and fields, then the vocabulary."""
+def check_configs(setups, workdir):
+  """Checks keys, and that a run in WORKDIR can be continued with them."""
   files.check_directory('--workdir', workdir)
   for setup in setups:
     check_keys(setup, setups[0])
     if setup.config.data.cache_dir:
       files.check_directory('data.cache_dir', setup.config.data.cache_dir)
   resume.check_unchanged(setups, workdir)
+
+
+def check_all(setups, workdir):
+  """Checks keys, then files and fields, then the vocabulary."""
+  check_configs(setups, workdir)
   require_train_extra()
   for setup in setups:
     tasks.check(setup.config)

@@ -3,80 +3,101 @@
 Compiles the train step for the largest batch of the config, on the run's mesh,
 from shapes alone: nothing is computed and no parameter is allocated. The memory
 is what XLA reports for the program, per device; it does not include what JAX,
-the data pipeline and the allocator need. For devices that are not present
-(`topology_devices`), the compiler reports when the step does not fit.
+the data pipeline and the allocator need. For devices that are not present, see
+`topology`; they need neither the corpus nor the vocabulary of the run.
 """
 
-import importlib.util
 import json
 import math
-import os
 
 import jax
-from jax.experimental import topologies
 import jax.numpy as jnp
 
 from locost_jax.config import tables
 from locost_jax.data import order
 from locost_jax.data import pages as pages_lib
 from locost_jax.devices import collective
+from locost_jax.devices import compiling
 from locost_jax.devices import memory
 from locost_jax.devices import sharding
+from locost_jax.devices import topology as topology_lib
 from locost_jax.errors import InputError
 from locost_jax.models import flops
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
 from locost_jax.runs import checks
+from locost_jax.telemetry import step_times
 from locost_jax.training import objectives
 from locost_jax.training import warm_start
 
-INSTALL = "pip install 'locost_jax[tpu-aot]'"
-# Without these libtpu asks the cloud for the type of the machine, and logs many
-# errors if no server answers. The topology overrides the values.
-_MACHINE = {
-    'TPU_SKIP_MDS_QUERY': '1',
-    'TPU_ACCELERATOR_TYPE': 'v5litepod-16',
-    'TPU_WORKER_HOSTNAMES': 'localhost',
-}
+# Tokens of a vocabulary that is not here: BART's, T5's has 32,128.
+_RELEASED_TOKENS = 50_265
 
 
 def dry_run(phases, workdir, topology=None):
   """Runs all checks of a run and compiles its train steps; writes no file.
 
   Args:
-    topology: the name of a TPU slice to compile for, see `topology_devices`;
-      None: this machine's devices.
+    topology: devices to compile for, see `topology.find`; None: this machine's.
+      With a name, files, vocabulary and train.init_from are not checked.
 
   Returns:
     {'phases': [...]}, each from `measure_phase`.
   """
-  devices = topology_devices(topology) if topology else None
+  target = topology_lib.find(topology) if topology else None
+  devices = target and target.devices
   setups = [assemble.Setup(phase, devices) for phase in phases]
-  vocabulary = checks.check_all(setups, workdir)
+  if target:
+    checks.check_configs(setups, workdir)
+    vocabulary = _find_vocabulary(setups, workdir)
+  else:
+    vocabulary = checks.check_all(setups, workdir)
   for setup in setups:
     if vocabulary is not None:
       setup.use_vocabulary(vocabulary)
     elif not setup.config.model.vocab_size:  # a vocabulary will be trained
       setup.config.model.vocab_size = setup.config.data.vocabulary_size
-  first = setups[0]
-  _, report = warm_start.load(first.config, first.shapes, first.directory)
-  if report:
-    collective.log(report)
-  return {'phases': [measure_phase(setup, devices) for setup in setups]}
+  if not target:
+    first = setups[0]
+    _, report = warm_start.load(first.config, first.shapes, first.directory)
+    if report:
+      collective.log(report)
+  return {'phases': [measure_phase(setup, target) for setup in setups]}
 
 
-def measure_phase(setup, devices=None):
-  """Compiles a phase's train step.
+def _find_vocabulary(setups, workdir):
+  """Returns the run's vocabulary; None: it is not here, or will be trained."""
+  if all(setup.config.model.vocab_size for setup in setups):
+    return None
+  try:
+    return checks.choose_vocabulary(setups, workdir)
+  except InputError as error:
+    collective.log(
+        f'{error}; assuming {_RELEASED_TOKENS:,} tokens, see '
+        '--config.model.vocab_size'
+    )
+  for setup in setups:
+    setup.config.model.vocab_size = _RELEASED_TOKENS
+  return None
+
+
+def measure_phase(setup, target=None):
+  """Compiles a phase's train step, for this machine or a topology.Target.
 
   Returns:
     dict: name, task, steps, parameters; the results of `compile_step`;
-    available (free bytes of a device, None if unknown) and fits.
+    available (free bytes of a device, None if unknown) and fits; of a target
+    also note and tokens_per_second (at peak FLOP/s), and memory has a margin.
   """
-  collective.log(f'{setup.name or "the step"}: compiling')
-  found = compile_step(setup)
-  available = None
-  if devices is None:
+  what = f'{setup.name or "the step"}: compiling'
+  collective.log(what)
+  with compiling.show_seconds(what):
+    found = compile_step(setup, target and target.options)
+  if target:
+    available, more = target.available, _add_target(found, target)
+  else:
     available = memory.available_bytes(parts=jax.local_device_count())
+    more = {}
   total = found['memory'] and found['memory']['total']
   return dict(
       name=setup.name,
@@ -86,11 +107,24 @@ def measure_phase(setup, devices=None):
       **found,
       available=available,
       fits=total is not None and (available is None or total <= available),
+      **more,
   )
 
 
-def compile_step(setup):
-  """Compiles the train step.
+def _add_target(found, target):
+  """Adds the margin to memory; returns what else `measure_phase` adds."""
+  if step := found['memory']:
+    step['margin'] = int(target.margin * step['temporary'])
+    step['total'] += step['margin']
+  documents, read, written = found['batch'].values()
+  peak = step_times.peak_flops(found['device'])
+  peak *= math.prod(found['mesh'].values())
+  speed = documents * (read + written) * peak / found['flops']
+  return dict(note=target.note, tokens_per_second=speed)
+
+
+def compile_step(setup, options=None):
+  """Compiles the train step, with options of the compiler.
 
   Returns:
     A dict with these keys; memory is in bytes per device.
@@ -139,7 +173,7 @@ def compile_step(setup):
     )
     step = programs.step.trace(state, batch)
     try:
-      results['memory'] = _account(step.lower().compile(), state)
+      results['memory'] = _account(step.lower().compile(options), state)
     except jax.errors.JaxRuntimeError as error:
       _, is_refused, message = str(error).partition('RESOURCE_EXHAUSTED: ')
       if not is_refused:
@@ -182,37 +216,6 @@ def largest_batch(config):
   return documents, *read, data.max_target_length
 
 
-def topology_devices(name):
-  """Returns the devices of a TPU slice, for compiling only, without a TPU.
-
-  libtpu contains the TPU compiler, which reports the memory of a program and
-  refuses one that does not fit a chip's memory.
-
-  Args:
-    name: a generation and the chips along its axes, as libtpu names them:
-      'v5e:4x4', 'v6e:2x4' or 'v4:2x2x2'.
-
-  Raises:
-    InputError: an unknown slice, or libtpu is not installed.
-  """
-  if importlib.util.find_spec('libtpu') is None:
-    raise InputError(
-        f'--topology={name}: compiling for TPUs needs libtpu, '
-        f'which is not installed: {INSTALL}'
-    )
-  for variable, value in _MACHINE.items():
-    os.environ.setdefault(variable, value)
-  try:
-    return topologies.get_topology_desc(
-        platform='tpu', topology_name=name
-    ).devices
-  except jax.errors.JaxRuntimeError as error:
-    raise InputError(
-        f'--topology={name}: expected a TPU slice like v5e:4x4; libtpu says: '
-        f'{str(error).splitlines()[0]}'
-    ) from None
-
-
 def format_json(phases):
   """Returns the results of `dry_run.dry_run` as one JSON object."""
   return json.dumps({'phases': phases})
@@ -252,8 +255,9 @@ def _lines(phase):
         ('arguments', f'{state} parameters and optimiser, and the batch'),
         ('temporary', 'gradients and what they are made from'),
         ('output', f'{reused} of it in place of arguments'),
-        ('total', ''),
     ]
+    rows += [('margin', 'see below')] if step.get('margin') else []
+    rows.append(('total', ''))
   rows = [[f'    {key}', show(step[key]), text] for key, text in rows]
   if available is not None:
     rows.append(['    available', show(available), ''])
@@ -269,3 +273,11 @@ def _lines(phase):
     yield f'  it fits: {step["total"] / available:.0%} of what is available'
   else:
     yield '  the compiler takes it; the free memory is unknown'
+  if 'note' in phase:
+    yield f'  {phase["note"]}'
+    taken = f'{step["total"] / 2**30:.1f} of' if step else 'more than'
+    yield (
+        f'  {taken} {available / 2**30:.1f} GiB a device, {operations:.3g} FLOPs '
+        f'a step, at best {phase["tokens_per_second"]:,.0f} tokens/s by the data '
+        'sheet'
+    )

@@ -1,5 +1,11 @@
 """Long compilations are reported, once for each shape."""
 
+import threading
+import types
+
+import pytest
+
+from locost_jax.devices import compiling
 from tests import python
 
 # Compiles twice for each of two shapes; what compiles takes as long as a sleep.
@@ -46,3 +52,22 @@ def test_a_long_compilation_is_reported_once_for_each_shape():
 def test_short_compilations_are_not_reported():
   """Also not if many of them follow each other."""
   assert compile_in_process(0.3, 1.0) == []
+
+
+def test_seconds_are_shown_until_the_end():
+  """Also if what is compiled fails; then the line is wiped."""
+  lines, enough = [], threading.Event()
+
+  def write(parts):
+    lines.append(parts)
+    if len(lines) == 2:
+      enough.set()
+
+  line = types.SimpleNamespace(write=write, wipe=lambda: lines.append('wiped'))
+  before = threading.active_count()
+  with pytest.raises(ZeroDivisionError):
+    with compiling.show_seconds('the step', line, every=0.01):
+      assert enough.wait(60)
+      raise ZeroDivisionError
+  assert lines[:2] == [['the step', '0 s']] * 2 and lines[-1] == 'wiped'
+  assert threading.active_count() == before

@@ -1,10 +1,12 @@
-"""Programs compiled for a TPU slice on a machine without TPUs.
+"""Programs compiled for TPUs and GPUs on a machine without them.
 
-With libtpu (extra `tpu-aot`) its compiler shows the collectives and the memory
-of a program; without libtpu, programs are only exported for TPUs.
+With libtpu (extra `tpu-aot`) or the CUDA plugin (`gpu-aot`) the compiler shows
+the collectives and the memory of a program; without libtpu, programs are only
+exported for TPUs.
 """
 
 import importlib.util
+import re
 
 import jax
 from jax import export
@@ -15,6 +17,7 @@ from configs import default
 from locost_jax import models
 from locost_jax.config import decode_settings
 from locost_jax.devices import sharding
+from locost_jax.devices import topology
 from locost_jax.errors import InputError
 from locost_jax.generation import generate
 from locost_jax.ops import mesh as mesh_lib
@@ -28,6 +31,11 @@ needs_libtpu = pytest.mark.skipif(
     importlib.util.find_spec('libtpu') is None,
     reason='compiling for TPUs needs the extra `tpu-aot`',
 )
+needs_cuda = pytest.mark.skipif(
+    importlib.util.find_spec('jax_cuda12_plugin') is None,
+    reason='compiling for GPUs needs the extra `gpu-aot`',
+)
+GPUS = ('h100:1x8',)
 T = 24
 
 
@@ -73,37 +81,88 @@ def programs_of(mesh, L):
   }
 
 
-def compiled_for_tpus(sizes, L):
-  """Returns {program: {collective: shapes}} on a slice of 16 chips."""
-  mesh = mesh_program.make_mesh(sizes, dry_run.topology_devices('v5e:4x4'))
+def messages_of(name, sizes, L):
+  """Returns {program: {collective: shapes}, 'fft': numbers} for a topology."""
+  target, found = topology.find(name), {}
+  mesh = mesh_program.make_mesh(sizes, target.devices)
+  is_gpu = name in GPUS
   with jax.set_mesh(mesh):
-    assert mesh_lib.platform() == 'tpu'
-    compiled = {
-        name: function.lower(*arguments).compile()
-        for name, (function, arguments) in programs_of(mesh, L).items()
-    }
-  return {
-      name: {
+    assert mesh_lib.platform() == ('gpu' if is_gpu else 'tpu')
+    for program, (function, arguments) in programs_of(mesh, L).items():
+      lowered = function.lower(*arguments)
+      compiled = lowered.compile(target.options if is_gpu else None)
+      found[program] = {
           kind: sorted(shapes)
-          for kind, shapes in mesh_program.sent(program).items()
+          for kind, shapes in mesh_program.sent(compiled).items()
       }
-      for name, program in compiled.items()
-  }
+      found[program]['fft'] = len(re.findall(r' fft\(', compiled.as_text()))
+  return found
 
 
-@needs_libtpu
-def test_chips_gather_no_activation():
-  """A document over four chips: they pass SSM states, and gather nothing."""
-  L = 352  # not the size of any parameter
-  for name, messages in run('compiled_for_tpus', (4, 1, 1, 4), L).items():
+@pytest.mark.parametrize(
+    'name, sizes',
+    [
+        pytest.param('v5e:4x4', (4, 1, 1, 4), marks=needs_libtpu),
+        pytest.param(*GPUS, (2, 1, 1, 4), marks=needs_cuda),
+    ],
+)
+def test_chips_gather_no_activation(name, sizes):
+  """A document over four chips: they pass SSM states, and gather nothing.
+
+  But on GPUs, XLA gathers the scores of beams, [rows, V], for `top_k`.
+  """
+  L, is_gpu = 352, name in GPUS  # not the size of any parameter
+  found = run('messages_of', name, sizes, L)
+  transforms = [messages.pop('fft') for messages in found.values()]
+  if is_gpu:  # of kernel, input and output, and as many of the gradient
+    assert transforms == [6, 3, 3]
+  for program, messages in found.items():
     for kind in 'all-gather', 'all-to-all', 'reduce-scatter':
-      assert not messages[kind], (name, kind, messages)
-    assert messages['collective-permute'], name
+      if (program, kind, is_gpu) != ('generate', 'all-gather', True):
+        assert not messages[kind], (program, kind, messages)
+    assert messages['collective-permute'], program
     assert all(
         str(L // 4) not in shape.split(',')
         for shapes in messages.values()
         for shape in shapes
-    ), name
+    ), program
+
+
+def compile_for_cards():
+  """Returns {name: (kind, bytes of arguments)} of a product for each card."""
+  found = {}
+  for name in topology.CARDS:
+    target = topology.find(f'{name}:2x1')
+    mesh = mesh_program.make_mesh((2, 1, 1, 1), target.devices)
+    rows = jax.ShapeDtypeStruct(
+        (64, 32), jnp.bfloat16, sharding=sharding.batch_sharding(mesh, '')
+    )
+    with jax.set_mesh(mesh):
+      product = jax.jit(lambda x: x @ x.T).lower(rows).compile(target.options)
+    kind = mesh.devices.flat[1].device_kind
+    found[name] = kind, product.memory_analysis().argument_size_in_bytes
+  return found
+
+
+@needs_cuda
+def test_the_compiler_takes_each_card():
+  half = 32 * 32 * 2
+  assert run('compile_for_cards') == {
+      name: [card.kind, half] for name, card in topology.CARDS.items()
+  }
+
+
+def devices_of(name, others):
+  """Returns the number of devices of TPU slices, found in nested processes."""
+  count = len(topology.find(name).devices)
+  return [count, *(run('devices_of', *others) if others else ())]
+
+
+@needs_libtpu
+def test_two_processes_use_libtpu(monkeypatch):
+  """One inside the other; a TPU v4's chip is one device."""
+  monkeypatch.delenv('ALLOW_MULTIPLE_LIBTPU_LOAD', raising=False)
+  assert run('devices_of', 'v5e:4x4', ('v4:2x2x2', ())) == [16, 8]
 
 
 def memory_of_a_chip(sizes, L):
@@ -116,7 +175,7 @@ def memory_of_a_chip(sizes, L):
   return dry_run.compile_step(
       assemble.Setup(
           phases_lib.Phase('', None, config),
-          dry_run.topology_devices('v5e:4x4'),
+          topology.find('v5e:4x4').devices,
       )
   )
 
@@ -148,11 +207,10 @@ def test_programs_are_exported_for_tpus(monkeypatch):
 def test_a_topology_without_libtpu(monkeypatch):
   monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
   with pytest.raises(InputError, match='needs libtpu, which is not installed'):
-    dry_run.topology_devices('v5e:4x4')
+    topology.find('v5e:4x4')
 
 
 @needs_libtpu
-@pytest.mark.parametrize('name', ['v9', 'v5e:3x5'])
-def test_a_slice_that_does_not_exist(name):
-  with pytest.raises(InputError, match='expected a TPU slice like v5e:4x4'):
-    dry_run.topology_devices(name)
+def test_a_slice_that_does_not_exist():
+  with pytest.raises(InputError, match='like v5e:4x4; libtpu says: '):
+    topology.find('v5e:3x5')

@@ -2,12 +2,15 @@
 
 import contextlib
 import json
+import re
 import types
 
+import jax
 import pytest
 
 from configs import default
 from locost_jax import main
+from locost_jax.devices import topology
 from locost_jax.errors import InputError
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
@@ -140,13 +143,103 @@ def test_the_verdict(succeed, tmp_path, monkeypatch, available, refused, words):
       memory=None if refused else dict(sizes, temporary=9, total=20 << 30),
       refused=refused,
   )
-  monkeypatch.setattr(dry_run, 'compile_step', lambda setup: found)
+  monkeypatch.setattr(dry_run, 'compile_step', lambda *_: found)
   monkeypatch.setattr(
       dry_run.memory, 'available_bytes', lambda parts: available
   )
   out, _ = succeed(main, *arguments(tmp_path))
   assert words in out
   assert '2e+15 FLOPs, 1e+15 on each device' in out
+
+
+def script_target(monkeypatch, temporary, refused=None):
+  """Replaces libtpu and its answer; returns the list of options it was given.
+
+  A chip has 16 GiB; a step takes 2 x 3 GiB besides `temporary`.
+  """
+  given, GiB = [], 1 << 30
+  found = dict(
+      batch=dict(documents=32, input_tokens=4096, target_tokens=904),
+      mesh=dict(data=1, fsdp=1, tensor=2, sequence=1),
+      device='TPU v5 lite',
+      flops=2e15,
+      memory=None,
+      refused=refused,
+  )
+  if not refused:
+    sizes = dict(state=3, arguments=3, output=3, reused=0, temporary=temporary)
+    sizes['total'] = sum(sizes.values()) - 3
+    found['memory'] = {key: int(x * GiB) for key, x in sizes.items()}
+  target = topology.Target(jax.devices(), 16 * GiB, {}, 0.25, 'Low effort.')
+  monkeypatch.setattr(topology, 'find', lambda name: target)
+
+  def compile_step(setup, options):
+    given.append(options)
+    return found
+
+  monkeypatch.setattr(dry_run, 'compile_step', compile_step)
+  return given
+
+
+@pytest.mark.parametrize(
+    'temporary, refused, words',
+    [
+        # 3 + 3 + 1.25 x 7.9 GiB
+        (
+            7.9,
+            None,
+            '    margin         2.0 GiB  see below\n'
+            '    total         15.9 GiB\n'
+            '    available     16.0 GiB\n'
+            '  it fits: 99% of what is available\n'
+            '  Low effort.\n'
+            '  15.9 of 16.0 GiB a device, 2e+15 FLOPs a step, ',
+        ),
+        (
+            8.1,
+            None,
+            'or more devices\n  Low effort.\n  16.1 of 16.0 GiB a device, ',
+        ),
+        (0, 'No room.', 'more than 16.0 GiB a device, 2e+15 FLOPs a step, '),
+    ],
+)
+def test_devices_that_are_not_here(
+    succeed, tmp_path, monkeypatch, temporary, refused, words
+):
+  """A margin is added; the speed is that of the data sheet."""
+  given = script_target(monkeypatch, temporary, refused)
+  out, err = succeed(main, *arguments(tmp_path), '--topology=v5e:4x4')
+  assert words in out and given == [{}]
+  assert ('IT DOES NOT FIT' in out) == (temporary != 7.9)
+  # 32 x 5,000 tokens on two chips of 197 TFLOP/s.
+  assert out.endswith('at best 31,520 tokens/s by the data sheet\n')
+  assert 'the step: compiling' in err
+
+
+def test_devices_that_are_not_here_need_no_corpus(
+    succeed, run_command, tmp_path, monkeypatch
+):
+  """Nor the vocabulary, nor a model to start from; keys are checked."""
+  script_target(monkeypatch, 1)
+  command = [
+      *arguments(tmp_path),
+      '--topology=v5e:4x4',
+      '--config.data.train_files=nowhere.jsonl',
+      '--config.data.vocabulary=spiece.model',
+      '--config.train.init_from=hf://nobody/nothing',
+  ]
+  out, err = succeed(main, *command)
+  assert 'spiece.model: no such vocabulary' in err
+  assert 'assuming 50,265 tokens, see --config.model.vocab_size' in err
+  (before,) = re.findall(r'parameters +([\d.]+)M', out)
+  out, err = succeed(main, *command, '--config.model.vocab_size=100265')
+  assert 'assuming' not in err
+  # Width 16; the embedding and the logits are two arrays.
+  (after,) = re.findall(r'parameters +([\d.]+)M', out)
+  assert float(after) - float(before) == pytest.approx(1.6, abs=0.11)
+  status, _, err = run_command(main, *command, '--config.train.steps=-1')
+  assert status == 2 and 'train.steps=-1' in err
+  assert not (tmp_path / 'run').exists()
 
 
 def test_a_dry_run_refuses_bad_data(run_command, tmp_path):
