@@ -59,8 +59,7 @@ def main(values, arguments):
   Returns:
     The exit status: 2 if a document could not be summarised.
   """
-  given = {key: values[key].value for key in summarize_flags.DECODING}
-  choose_settings(given)
+  choose_settings(_given(values))
   form = _check(values, arguments)
   fields = documents_lib.Fields(
       values.input_field, values.reference_field, values.query_field
@@ -77,11 +76,7 @@ def main(values, arguments):
       documents_lib.inputs(arguments),
       len(documents),
   )
-  # Before the parameters are loaded, which count, too.
-  available = memory.available_bytes()
-  if values.memory_limit is not None:
-    available = int(values.memory_limit * 2**30)
-  summarizer, checkpoint = _load(values)
+  summarizer, checkpoint, options = prepare(values)
   from locost_jax.summarizing import write_summaries
   from locost_jax.workdir import find
   from locost_jax.workdir import phases
@@ -94,8 +89,6 @@ def main(values, arguments):
       values.ask_anyway,
       _report,
   )
-  settings = choose_settings(given, summarizer.settings, checkpoint)
-  options = _make_options(values, settings, available, summarizer)
   where = write_summaries.Where(
       checkpoint=checkpoint,
       name=values.checkpoint,
@@ -109,6 +102,29 @@ def main(values, arguments):
       summarizer, documents, options, where, left_out
   )
   return 2 if failed or left_out else 0
+
+
+def prepare(values):
+  """Loads the model that the flags name.
+
+  Returns:
+    (Summarizer, the directory it is in, `stream.Options`).
+
+  Raises:
+    InputError: there is no such model, or it cannot have these flags.
+  """
+  # Before the parameters are loaded, which count, too.
+  available = memory.available_bytes()
+  if values.memory_limit is not None:
+    available = int(values.memory_limit * 2**30)
+  summarizer, checkpoint = _load(values)
+  settings = choose_settings(_given(values), summarizer.settings, checkpoint)
+  options = _make_options(values, settings, available, summarizer)
+  return summarizer, checkpoint, options
+
+
+def _given(values):
+  return {key: values[key].value for key in summarize_flags.DECODING}
 
 
 def _find_form(values):
@@ -226,20 +242,11 @@ def _warn_of_training(run):
 
 def _check(values, arguments):
   """Returns the form of the summaries; an InputError for flags nobody can use."""
-  if not values.checkpoint:
-    raise InputError(
-        '--checkpoint=DIR is missing: expected the WORKDIR of a run, a public '
-        'checkpoint (docs/models.md), or builtin:documentation, a small example'
-    )
+  check_input(values, arguments)
   if sys.stdout is None and not values.output:
     raise InputError(
         'standard output is closed: expected --output=FILE for the summaries'
     )
-  if not arguments:
-    raise InputError(_missing_file(values))
-  if not all(query.strip() for query in values.query or ()):
-    raise InputError('--query is empty; expected a question')
-  _check_parts(values)
   for path in arguments:
     schema.check_path('FILE', path)
   for flag in ('output', 'report'):
@@ -262,6 +269,20 @@ def _check(values, arguments):
         '--reference_field: expected --format=json or --output=FILE.jsonl'
     )
   return form
+
+
+def check_input(values, arguments):
+  """Raises an InputError for flags about documents that nobody can use."""
+  if not values.checkpoint:
+    raise InputError(
+        '--checkpoint=DIR is missing: expected the WORKDIR of a run, a public '
+        'checkpoint (docs/models.md), or builtin:documentation, a small example'
+    )
+  if not arguments:
+    raise InputError(_missing_file(values))
+  if not all(query.strip() for query in values.query or ()):
+    raise InputError('--query is empty; expected a question')
+  _check_parts(values)
 
 
 def _check_parts(values):

@@ -372,7 +372,8 @@ _FLAGS = {
         'workdir score.documents'
     ),
     _MODEL: 'checkpoint source',
-    kinds.path('*'): 'beam.output',  # Beam can write to object stores
+    # Beam can write to object stores.
+    kinds.path('*'): 'beam.output summarize_beam.output',
     _COUNT: 'documents preflight profile',
     _POSITIVE_COUNT: (
         'expect_devices expect_files expect_hosts expect_vocabulary repeats'

@@ -86,7 +86,7 @@ def run(config, vocabulary, output, options=()):
     )
   path, key = cache_lib.locate(config, found, vocabulary, 'train', output)
   job = blocks.Job(config.to_dict(), vocabulary, 'train')
-  _write(f'{output}/{path.name}/{records.KEY}', records.dump_key(key).encode())
+  write(f'{output}/{path.name}/{records.KEY}', records.dump_key(key).encode())
   with beam.Pipeline(options=PipelineOptions(list(options))) as pipeline:
     _ = (
         pipeline
@@ -120,11 +120,11 @@ def tokenise_shard(job, output, shard):
     )
     files = sorted(made.iterdir(), key=lambda file: file.name == records.STATS)
     for file in files:
-      _write(f'{place}/{file.name}', file.read_bytes())
+      write(f'{place}/{file.name}', file.read_bytes())
   return stats['records']
 
 
-def _write(path, data):
+def write(path, data):
   """Writes a file, with its directory, on any file system of Beam."""
   from apache_beam.io.filesystem import CompressionTypes
   from apache_beam.io.filesystems import FileSystems

@@ -257,9 +257,9 @@ class Results:
           f'{error}: {path} was not written by this command; expected another '
           '--output, or --overwrite to replace it'
       ) from None
-    now = _compared(self._made_with)
+    now = compared(self._made_with)
     for row in rows:
-      before = _compared(row)
+      before = compared(row)
       differences = [
           f'{key} was {before.get(key)!r}, now {now.get(key)!r}'
           for key in sorted(now.keys() | before.keys())
@@ -317,8 +317,8 @@ def json_line(row, encoding='utf-8'):
   return line
 
 
-def _compared(row):
-  """The settings that decide a summary: with others it may differ."""
+def compared(row):
+  """Returns the settings that decide a summary: with others it may differ."""
   return {
       **(row.get('settings') or {}),
       'dtype': row.get('dtype'),

@@ -52,7 +52,7 @@ def write(summarizer, documents, options, where, unread=()):
   made_with = {}
   if where.form != 'text' or where.output:
     made_with = provenance.describe_origin(summarizer, settings, options)
-  jobs = _make_jobs(documents, summarizer.pages, progress)
+  jobs = make_jobs(documents, summarizer.pages, progress.note)
   pages, todo = None, jobs
   if where.report:
     from locost_jax.summarizing import report  # its template engine is slow
@@ -162,8 +162,13 @@ class _Printer:
       raise InputError(f'standard output: {disk_error(error)}') from None
 
 
-def _make_jobs(documents, pages, progress):
-  """Returns a Job for each document, with the text that the model reads."""
+def make_jobs(documents, pages, note):
+  """Returns a Job for each document, with the text that the model reads.
+
+  Args:
+    pages: `documents.Pages`; None: the model reads no pages.
+    note: called with a line for the user.
+  """
   jobs, lacking = [], []
   for number, document in enumerate(documents):
     text = documents_lib.text_of(document.as_read or document.text, pages)
@@ -176,7 +181,7 @@ def _make_jobs(documents, pages, progress):
     jobs.append(stream.Job(number, document, provenance.hash_text(read)))
   if lacking:
     more = f' and {len(lacking) - 1} more' if lacking[1:] else ''
-    progress.note(
+    note(
         f'{visible(lacking[0])}{more}: no {documents_lib.field_of(pages)}, which '
         f"{pages.pages!r} pages are made of; cut into 'spatial' pages instead"
     )

@@ -1,0 +1,266 @@
+"""Summarises thousands of documents on a cluster, with Apache Beam.
+
+  python launch/summarize_beam.py --checkpoint=DIR --output=FILE.jsonl books/
+  python launch/summarize_beam.py --checkpoint=hf://org/name \\
+      --output=gs://BUCKET/summaries.jsonl gs://BUCKET/books -- \\
+      --runner=DataflowRunner --region=REGION --project=PROJECT \\
+      --temp_location=gs://BUCKET/tmp
+
+Flags and rows are those of `python -m locost_jax.summarize`. Documents and FILE
+may be on any file system of Beam; what follows `--` are Beam's options. Every
+worker needs this package, and local paths as given here. Each process loads the
+model: on a GPU, start one (--experiments=no_use_multiple_sdk_containers).
+
+FILE.jsonl.errors has a line for each document without a summary. Until the end,
+each row is in FILE.jsonl.partial, named after its document, text and model: a
+bundle that Beam repeats, or the same command again, writes what is missing.
+"""
+
+import contextlib
+import functools
+import hashlib
+import io
+import itertools
+import json
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import types
+
+from absl import flags
+
+from locost_jax import summarize as command
+from locost_jax.config import commands
+from locost_jax.config import summarize_flags
+from locost_jax.data import beam as data_beam
+from locost_jax.errors import InputError
+from locost_jax.errors import suggest
+from locost_jax.errors import visible
+from locost_jax.summarizing import documents as documents_lib
+from locost_jax.summarizing import provenance
+from locost_jax.summarizing import reading
+from locost_jax.summarizing import results
+from locost_jax.summarizing import write_summaries
+from locost_jax.workdir import find
+from locost_jax.workdir import phases
+
+try:
+  import apache_beam as beam
+  from apache_beam.io.filesystems import FileSystems
+  from apache_beam.options.pipeline_options import PipelineOptions
+  from apache_beam.utils.shared import Shared
+except ImportError:
+  sys.exit("error: apache-beam is missing: pip install 'locost_jax[beam]'")
+
+# Documents of similar length among so many neighbours are one piece of work;
+# one of _LONG characters fills a batch and is a piece by itself.
+_NEIGHBOURS, _LONG = 128, 2**15
+_COUNTERS = 'documents', 'tokens', 'bad_documents'
+# argparse exits; the others are of Beam.
+_WRONG = SystemExit, AttributeError, ImportError, OSError, ValueError
+
+_note = lambda line: print(line, file=sys.stderr, flush=True)
+define_flags = summarize_flags.define
+
+
+def main(values, arguments):
+  """Runs the command; returns 2 if a document could not be summarised."""
+  names = list(itertools.takewhile(lambda x: x[:2] != '--', arguments))
+  command.check_input(values, names)
+  output = _check_output(values)
+  pipeline = _make_pipeline([x for x in arguments[len(names) :] if x != '--'])
+  paths = list(itertools.chain.from_iterable(map(find_files, names)))
+  given, shared = {name: values[name].value for name in values}, Shared()
+  model = shared.acquire(functools.partial(Model, given))
+  if os.path.isdir(values.checkpoint):  # a run may save a better one meanwhile
+    given['checkpoint'] = model.summarizer.source
+  read_one = functools.partial(read, given, model.summarizer.pages, model.asked)
+  _ = (
+      pipeline
+      | beam.Create(list(enumerate(paths)))
+      | beam.Reshuffle()
+      | 'read' >> beam.FlatMap(read_one)
+      | beam.GroupByKey()
+      | 'summarise' >> beam.FlatMap(functools.partial(summarize, shared, given))
+      | beam.combiners.ToList()
+      | 'write' >> beam.Map(functools.partial(write, output))
+  )
+  result = pipeline.run()
+  result.wait_until_finish()
+  with contextlib.suppress(OSError):  # in a bucket, '/' is what is below it
+    FileSystems.delete([output + results.PARTIAL + '/' * ('://' in output)])
+  found = result.metrics().query()['counters']
+  counts = {x.key.metric.name: x.result for x in found}
+  done, tokens, bad = (counts.get(name, 0) for name in _COUNTERS)
+  line = f'{done:,} documents ({tokens:,} tokens) summarised, {bad:,} left out'
+  _note(f'{line}; see {output} and {output}.errors')
+  return 2 if bad else 0
+
+
+@contextlib.contextmanager
+def _named(where):
+  """Turns errors of Beam into an InputError that begins with `where`."""
+  said = io.StringIO()
+  try:
+    with contextlib.redirect_stderr(said):
+      yield
+  except _WRONG as error:
+    reason = said.getvalue().rpartition('error: ')[2] or str(error)
+    raise InputError(f'{where}: {" ".join(reason.split())}') from None
+
+
+def _check_output(values):
+  """Returns --output; an InputError if it cannot be written."""
+  where = f'--output={values.output or ""}'
+  if not where.endswith('.jsonl') or values.report or values['format'].present:
+    raise InputError(f'{where}: expected FILE.jsonl, no --report, no --format')
+  with _named(where):
+    exists = FileSystems.exists(values.output)
+  if exists and not values.overwrite:
+    raise InputError(f'{where}: exists; expected a new file, or --overwrite')
+  return values.output
+
+
+def _make_pipeline(words):
+  """Returns the Pipeline of Beam's options; an InputError if they are wrong."""
+  with _named('after --'):
+    options = PipelineOptions(words)
+    known = options.get_all_options()
+    every = options.get_all_options(retain_unknown_options=True)
+    pipeline = beam.Pipeline(options=options)
+  for name in sorted(every.keys() - known.keys()):
+    if hint := suggest(name, known, '--'):  # others may be the runner's
+      raise InputError(f'--{name} is not an option of Beam{hint}')
+  return pipeline
+
+
+def find_files(name):
+  """Returns the paths of a file, or of the readable ones below a directory."""
+  if '://' not in name:
+    return documents_lib.find(name, _note)
+  with _named(name):
+    found = FileSystems.match([name, f'{name.rstrip("/")}/**'])
+  every = sorted({x.path for match in found for x in match.metadata_list})
+  is_readable = lambda path: path.lower().endswith(documents_lib.READABLE)
+  paths = [path for path in every if path == name or is_readable(path)]
+  if not paths:
+    raise InputError(f'{name}: no such file, and nothing readable below it')
+  if others := len(every) - len(paths):
+    _note(f'{name}: passed over {others} of other kinds')
+  return paths
+
+
+class Model:
+  """The model that flags {name: value} name, once in each process."""
+
+  def __init__(self, given):
+    values = flags.FlagValues()
+    define_flags(values, ())
+    values.mark_as_parsed()
+    for name in given.keys() & set(values):
+      values[name].value = given[name]
+    self.summarizer, checkpoint, self.options = command.prepare(values)
+    made = self.summarizer, self.options
+    how = provenance.describe_settings(*made)
+    self.made_with = provenance.describe_origin(made[0], how, made[1])
+    self.key = results.compared(self.made_with)
+    run = find.find_run(checkpoint)
+    self.asked = run and phases.load_queries(run[0])  # None: unknown
+    self.lock = threading.Lock()  # its memory is that of one batch
+
+  def row_path(self, output, job):
+    """Returns the file of a row: by document, text with question, and model."""
+    key = job.document.source, job.document.id, job.sha256, self.key
+    name = hashlib.sha256(json.dumps(key).encode()).hexdigest()
+    return f'{output}{results.PARTIAL}/{name}.json'
+
+
+def read(given, pages, asked, file):
+  """Yields (group, (place, Job or LeftOut)) for each document of a file."""
+  # A place is (number of the file, of the document in it, of the question).
+  (number, path), local, jobs = file, file[1], []
+  names = 'input_field', 'reference_field', 'query_field'
+  fields = documents_lib.Fields(*(given[name] for name in names))
+  most = given['max_document_bytes']
+  with tempfile.TemporaryDirectory() as folder:
+    try:
+      if '://' in path:
+        local = os.path.join(folder, os.path.basename(path))
+        source = FileSystems.open(path, compression_type='uncompressed')
+        with source, open(local, 'wb') as copy:
+          shutil.copyfileobj(source, copy)
+      found, lost = documents_lib.read([local], fields, _note, most)
+      ask = given['query'], asked, given['ask_anyway'], _note
+      found = documents_lib.ask(found, *ask)
+      jobs = write_summaries.make_jobs(found, pages, _note)
+    except (OSError, ValueError) as error:
+      lost = [documents_lib.LeftOut(0, local, ' '.join(str(error).split()))]
+  for entry in lost:
+    entry = entry._replace(name=entry.name.replace(local, path, 1))
+    yield (0, number // _NEIGHBOURS, 0), ((number, entry.place, 0), entry)
+  for job in jobs:
+    document = job.document
+    length = reading.bucket_length(len(document.text))
+    most = 1 if length >= _LONG else _NEIGHBOURS
+    place = number, document.place, job.number
+    name = document.id.replace(local, path, 1)
+    document = document._replace(id=name, source=path, places=())
+    group = length, number // most, job.number // most
+    yield group, (place, job._replace(document=document))
+
+
+def summarize(shared, given, group):
+  """Yields (place, row or LeftOut) of a group; keeps each row in FILE.partial."""
+  model = shared.acquire(functools.partial(Model, given))
+  quiet, warn = lambda *_: None, lambda _, line: _note(line)
+  progress = types.SimpleNamespace(show=quiet, head=quiet, note_once=warn)
+  entries, places, jobs = {}, [], []
+  for place, job in sorted(group[1], key=lambda pair: pair[0]):
+    if isinstance(job, documents_lib.LeftOut):
+      entries[place] = job
+    elif row := _load(model.row_path(given['output'], job)):
+      entries[place] = row
+    else:
+      jobs.append(job._replace(number=len(jobs)))
+      places.append(place)
+  with model.lock:
+    for done in model.summarizer.stream(jobs, model.options, progress):
+      if done.error:
+        entry = documents_lib.left_out(0, done.job.document.id, done.error)
+      else:
+        entry = {**done.row, **model.made_with}
+        path = model.row_path(given['output'], done.job)
+        data_beam.write(path, json.dumps(entry).encode())
+      entries[places[done.job.number]] = entry
+  yield from entries.items()
+
+
+def _load(path):
+  """Returns the row of a file; None: none, or its writer was killed."""
+  if FileSystems.exists(path):
+    with contextlib.suppress(ValueError), FileSystems.open(path) as file:
+      return json.loads(file.read())
+  return None
+
+
+def write(output, entries):
+  """Writes FILE.jsonl and its errors, in the order of the places."""
+  entries = [entry for _, entry in sorted(dict(entries).items())]
+  rows = [x for x in entries if isinstance(x, dict)]
+  errors = [x for x in entries if not isinstance(x, dict)]
+  lines = [visible(f'{x.name}: {x.reason}') + '\n' for x in errors]
+  whole = f'{output}{results.PARTIAL}/all'  # its writer may be killed
+  text = results.Form('jsonl').render(rows)
+  for path, text in (output + '.errors', ''.join(lines)), (output, text):
+    data_beam.write(whole, text.encode())
+    FileSystems.rename([whole], [path])
+  # Counted here, because some runners count bundles that failed.
+  counts = len(rows), sum(row['tokens_read'] for row in rows), len(errors)
+  for name, count in zip(_COUNTERS, counts):
+    beam.metrics.Metrics.counter('locost_jax', name).inc(count)
+
+
+if __name__ == '__main__':
+  commands.run(main, define_flags, __doc__)
