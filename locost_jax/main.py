@@ -49,6 +49,7 @@ from locost_jax.runs import evaluate_run
 from locost_jax.runs import final_table
 from locost_jax.runs import preflight
 from locost_jax.runs import resume
+from locost_jax.runs import source_model
 from locost_jax.runs import train_run
 from locost_jax.telemetry import step_times
 from locost_jax.telemetry import telemetry as telemetry_lib
@@ -159,6 +160,9 @@ def main(values, arguments):
   compiling.announce()
   connect.connect(values, values.preflight or connect.TIMEOUT)
   workdir = Path(values.workdir or default_workdir(values['config']))
+  file = getattr(values['config'], 'config_filename', '')
+  is_named = ':' in file or 'model.name' in overrides
+  source_model.follow(config, overrides, workdir, is_named)
   report, results = run_once(values, config, overrides, workdir)
   if collective.is_first_host():
     show = report.format_text if values.format == 'text' else report.format_json

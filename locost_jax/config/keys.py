@@ -173,8 +173,8 @@ TRAIN = {
         '',
         'start from the parameters of a WORKDIR, a checkpoint, a Hugging '
         'Face directory or hf://org/name[@revision] on its Hub. Another '
-        "model is possible: parameters that fit are copied. '': new "
-        'parameters',
+        'model is possible: parameters that fit are copied. On the command '
+        "line, Hugging Face's give config.model its sizes. '': new parameters",
         _MODEL,
     ),
     'init_map': Key(

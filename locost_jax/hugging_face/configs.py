@@ -154,6 +154,16 @@ _FAMILIES = {
         _OF_PEGASUS,
     ),
 }
+# Our keys that weights need; others, such as dropout, are a run's own.
+_OF_WEIGHTS = {
+    ours
+    for rows in KEYS.values()
+    for ours, theirs, _ in rows
+    if 'dropout' not in ours and not theirs.startswith(('pagesum_', 'simcas_'))
+} | set(
+    'num_decoder_layers num_decoder_heads d_state variant norms_first '
+    'sinusoidal biases_per_layer'.split()
+)
 # Models whose stacks have BART's keys.
 _LIKE_BART = 'bart', 'led'
 # A release's d_state counts real and imaginary parts.
@@ -229,6 +239,16 @@ def from_released(theirs, tensors=(), path='config.json'):
     config |= dict(variant='release', convolution='exact')
     config['d_state'] = theirs['d_state'] // 2
   return config
+
+
+def architecture(config):
+  """Returns the keys of a `config.model` that its weights need, as a dict."""
+  own = model_keys.MODELS[config['name']]
+  return {
+      key: config.get(key, own[key].default)
+      for key in own
+      if key in _OF_WEIGHTS
+  }
 
 
 def _check_equal(theirs, expected, path, what):

@@ -15,7 +15,6 @@ from locost_jax.data.pages import LOCALITIES
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.evaluation import evaluate
-from locost_jax.hugging_face import hub
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
 from locost_jax.runs import resume
@@ -186,19 +185,25 @@ def check_reading(config):
     )
 
 
+def limits(config):
+  """Yields (section, key, maximum) of the lengths that positions limit."""
+  facts = assemble.model_facts(config)
+  read = 'page_length' if config.data.pages else 'max_input_length'
+  for section, key, own in (
+      ('data', read, facts),
+      ('data', 'max_target_length', facts.of_targets()),
+      ('decode', 'max_length', facts.of_targets()),
+  ):
+    if own.max_positions is not None:
+      yield section, key, own.max_positions
+
+
 def check_positions(config):
   """Raises an InputError for lengths above the model's positions."""
-  facts, data = assemble.model_facts(config), config.data
-  read = 'page_length' if data.pages else 'max_input_length'
-  for key, length, own in (
-      (f'data.{read}', data[read], facts),
-      ('data.max_target_length', data.max_target_length, facts.of_targets()),
-      ('decode.max_length', config.decode.max_length, facts.of_targets()),
-  ):
-    limit = own.max_positions
-    if limit is not None and length > limit:
+  for section, key, limit in limits(config):
+    if config[section][key] > limit:
       raise InputError(
-          f'config.{key}={length}: expected at most '
+          f'config.{section}.{key}={config[section][key]}: expected at most '
           f'model.max_positions={limit}, the most that '
           f'{config.model.name} reads or writes'
       )
@@ -263,14 +268,8 @@ def choose_vocabulary(setups, workdir):
 
 
 def _find_home(init_from):
-  """Returns the directory of the vocabulary of train.init_from.
-
-  A model on the Hugging Face Hub is downloaded unless it is cached.
-  """
-  try:
-    init_from = hub.find_directory(init_from)
-  except InputError as error:
-    raise InputError(f'config.train.init_from={error}') from None
+  """Returns the directory of the vocabulary of train.init_from."""
+  init_from = warm_start.find_directory(init_from)
   run = find.find_run(init_from)
   if run is not None:
     return run[0]

@@ -59,7 +59,7 @@ def check_unchanged(setups, workdir):
     setup.shares = resolve_schedule(setup.config, stored)
     if stored is None:
       continue
-    if 'optim' not in stored:
+    if is_converted(stored):
       raise InputError(
           f'{setup.directory} holds converted weights, no training to '
           'continue: use another --workdir, with '
@@ -223,12 +223,20 @@ def _show(value):
 def read_settings(workdir):
   """Returns (config, its path) of the run in WORKDIR; None if it has no run.
 
+  Converted weights are a run of the default config, without a training.
   `configs` must be importable (`config_files`).
   """
   stored = phases_lib.read_config(workdir)
-  if stored is None or 'optim' not in stored:  # converted weights have none
+  if stored is None or 'train' not in stored:
     return None
+  if is_converted(stored):
+    stored = dict(stored, train={})
   return make_config(stored), f'{workdir}/{phases_lib.CONFIG_FILE}'
+
+
+def is_converted(stored):
+  """Whether a config.json is what `convert` wrote: a model, no training."""
+  return 'train' in stored and 'optim' not in stored
 
 
 def make_config(stored):

@@ -67,6 +67,17 @@ def load(config, shapes, directory=None):
   return take(source, target, chosen), describe(source, target, chosen)
 
 
+def find_directory(init_from):
+  """Returns the directory of train.init_from.
+
+  A model on the Hugging Face Hub is downloaded unless it is cached.
+  """
+  try:
+    return hub.find_directory(init_from)
+  except InputError as error:
+    raise InputError(f'config.train.init_from={error}') from None
+
+
 @checkpoint.choose_again
 def read(directory):
   """Reads the parameters of a run, checkpoint or Hugging Face model.
