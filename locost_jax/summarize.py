@@ -199,30 +199,44 @@ def _load(values):
   compiling.announce()
   speed.trim_after_compiling()
   checkpoint = hub.find_directory(values.checkpoint, values.allow_download)
-  summarizer = locost_jax.load(
-      checkpoint,
-      dtype=values.dtype,
-      **{name: values[name].value for name in _PAGES},
-  )
+  try:
+    summarizer = locost_jax.load(
+        checkpoint,
+        dtype=values.dtype,
+        language=values.language,
+        **{name: values[name].value for name in _PAGES},
+    )
+  except InputError as error:
+    flag = '--' if str(error).startswith('language=') else ''
+    raise InputError(f'{flag}{error}') from None
   if summarizer.vocabulary is None:
     raise InputError(
         f'{checkpoint}: has no vocabulary (spiece.model or tokenizer.json)'
     )
+  if values.prefix and summarizer.pages:
+    raise InputError(
+        f'--prefix={values.prefix}: this model reads pages; expected a model '
+        'that reads one sequence'
+    )
+  summarizer.prefix = values.prefix or ''
   if find.find_run(checkpoint) is None:
-    name_task_settings(checkpoint)
+    name_task_settings(checkpoint, values.prefix)
   return summarizer, checkpoint
 
 
-def name_task_settings(checkpoint):
-  """Reports the settings for summarizing of a Hugging Face directory."""
+def name_task_settings(checkpoint, given=None):
+  """Reports the settings for summarizing of a Hugging Face directory.
+
+  given: the prefix of --prefix, or None.
+  """
   from locost_jax.hugging_face import configs
 
   prefix, own = configs.task_settings(checkpoint)
-  if own := own | ({'prefix': prefix} if prefix else {}):
+  if own := own | ({'prefix': prefix} if prefix and given is None else {}):
     shown = ', '.join(f'{key}={value!r}' for key, value in own.items())
     _report(
         f'{checkpoint}/config.json: task_specific_params.summarization is not '
-        f'followed: {shown}; give them as flags, the prefix in front of the text'
+        f'followed: {shown}; give them as flags'
     )
 
 

@@ -42,7 +42,10 @@ DEFAULT = f'{CORE} and {FAST}'  # what `python -m pytest` selects
 TABLE = {
     'tpu': ('devices/test_tpu.py',),
     'beam': ('data/test_beam.py', 'launch/test_summarize_beam.py'),
-    'peers': ('hugging_face/test_transformers.py',),
+    'peers': (
+        'hugging_face/test_tokenizers.py',
+        'hugging_face/test_transformers.py',
+    ),
     'bench': ('bench',),
     'papers': (
         'papers',

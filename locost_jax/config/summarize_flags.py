@@ -36,6 +36,15 @@ _TEXTS = {
         'list of references; copied to the output, so that locost_jax.score can '
         'score the summaries',
     ),
+    'prefix': (
+        None,
+        "TEXT: in front of every document, such as 'summarize: ' for a T5",
+    ),
+    'language': (
+        None,
+        "NAME: of mBART's token of the language that is read and written, such "
+        "as ro_RO [the tokenizer's]",
+    ),
     'empty_page': (
         None,
         'TEXT: the text of a page that has none; an empty TEXT leaves the page '

@@ -15,6 +15,7 @@ import json
 from locost_jax.data import gsg
 from locost_jax.data import pages
 from locost_jax.data import span_corruption
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
 
 def maker(found, data, vocabulary):
@@ -95,7 +96,7 @@ def _texts(row, found):
 
 
 def trim(example, data, vocabulary):
-  """Trims the sides of an example in place and appends eos.
+  """Trims the sides of an example in place and appends the last marks.
 
   The end mark is never cut. Pages are trimmed already.
 
@@ -108,6 +109,9 @@ def trim(example, data, vocabulary):
       ('targets', data.max_target_length),
   ):
     if side == 'targets' or 'pages' not in example:
-      lengths[side] = len(example[side]) + 1
-      example[side] = [*example[side][: most - 1], vocabulary.eos_id]
+      last = [vocabulary.eos_id]
+      if side == 'inputs':
+        last += vocabulary_lib.after_input(vocabulary)
+      lengths[side] = len(example[side]) + len(last)
+      example[side] = [*example[side][: most - len(last)], *last]
   return lengths

@@ -115,7 +115,7 @@ def _check_pages(data):
 
 def _check_tokens(data, masks, vocabulary):
   """Raises an InputError if lengths or masks do not fit the vocabulary."""
-  marks = len(vocabulary_lib.surround(vocabulary, []))
+  marks = len(vocabulary_lib.surround(vocabulary, [], True))
   for key in ('max_input_length', 'max_target_length'):
     if data[key] <= marks:
       raise InputError(

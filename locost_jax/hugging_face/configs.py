@@ -410,7 +410,7 @@ def task_settings(directory):
   return prefix, {k: v for k, v in own.items() if general.get(k) != v}
 
 
-def generation_settings(directory, report=lambda line: None):
+def generation_settings(directory, report=lambda line: None, has_start=False):
   """Returns the generation settings of a Hugging Face directory.
 
   They come from generation_config.json, else config.json. Their max_length
@@ -419,6 +419,7 @@ def generation_settings(directory, report=lambda line: None):
 
   Args:
     report: function of a line about settings that are not followed.
+    has_start: whether an mBART's language is given elsewhere.
 
   Returns:
     A `decode_settings.Settings`, not yet checked.
@@ -454,10 +455,12 @@ def generation_settings(directory, report=lambda line: None):
   if 'max_length' not in values and theirs.get('max_length', 20) != 20:
     values['max_length'] = theirs['max_length'] - 1
   start = theirs.get('decoder_start_token_id')
-  if config.get('model_type') == 'mbart' and start is None:
+  is_mbart = config.get('model_type') == 'mbart'
+  if is_mbart and start is None and not has_start:
     raise InputError(
         f'{directory}: no decoder_start_token_id: the decoder of an mBART '
-        "begins with its language's id; put it in generation_config.json"
+        "begins with its language's id; put it in generation_config.json, or "
+        'give a language'
     )
   is_first = start is not None and start == theirs.get('bos_token_id')
   if is_first and _is_bart(config):

@@ -79,6 +79,7 @@ class Text(NamedTuple):
   text: str
   parts: Any = None  # texts of sections or documents; None: pages are spatial
   query: str = ''  # stands in front of the document, or of its pages
+  prefix: str = ''  # stands in front of both
 
 
 class Document(NamedTuple):

@@ -62,7 +62,7 @@ def check(parts, summarizer):
         'expected a model that reads one sequence'
     )
   models.check_length(summarizer.config, parts.part_length, '--part_length')
-  room, _ = measures(summarizer.vocabulary, parts.part_length)
+  room, _ = measures(summarizer, parts.part_length)
   least = 2 * _LEAST + 2 * _JOINT
   if parts.parts == HIERARCHICAL and room < least:
     raise InputError(
@@ -71,9 +71,11 @@ def check(parts, summarizer):
     )
 
 
-def measures(vocabulary, part_length):
+def measures(summarizer, part_length):
   """Returns the maximum tokens of a part's text, and text -> its tokens."""
-  room = part_length - len(vocabulary_lib.surround(vocabulary, []))
+  vocabulary = summarizer.vocabulary
+  front = vocabulary.encode(summarizer.prefix)
+  room = part_length - len(vocabulary_lib.surround(vocabulary, front, True))
   return room, lambda text: len(vocabulary.encode(text))
 
 
@@ -177,7 +179,7 @@ def stream(summarizer, jobs, options, progress):
     options: `stream.Options` with parts and without max_input_length.
   """
   vocabulary = summarizer.vocabulary
-  room, count = measures(vocabulary, options.parts.part_length)
+  room, count = measures(summarizer, options.parts.part_length)
   cut = lambda text: split(text, room, count)
 
   def write(job, name, parts, settings):
@@ -269,7 +271,7 @@ def read_levels(summarizer, text, row, part_length):
   Raises:
     InputError: the row does not have the summaries of the text's parts.
   """
-  room, count = measures(summarizer.vocabulary, part_length)
+  room, count = measures(summarizer, part_length)
   levels = []
   for written in (*row['level_summaries'], [row['prediction']]):
     found = split(text, room, count)

@@ -40,6 +40,7 @@ def describe_settings(summarizer, options):
       'method': decode_settings.method_of(options.settings),
       'seed': options.seed,
       'max_input_length': options.max_input_length,
+      **({'prefix': summarizer.prefix} if summarizer.prefix else {}),
       **pages,
   }
 

@@ -115,9 +115,10 @@ def read(vocabulary, text, pages=None, max_input_length=None):
   """
   if pages is None:
     ids = vocabulary.encode(front_of(text) + text.text)
-    ids = vocabulary_lib.surround(vocabulary, ids)
+    ids = vocabulary_lib.surround(vocabulary, ids, True)
     most = max_input_length or len(ids)
-    kept = ids if len(ids) <= most else ids[: most - 1] + ids[-1:]
+    last = 1 + len(vocabulary_lib.after_input(vocabulary))
+    kept = ids if len(ids) <= most else ids[: most - last] + ids[-last:]
     return Read([kept], len(ids))
   is_chunks, most, unread = reads_chunks(pages), 0, ()
   if is_chunks:
@@ -142,7 +143,7 @@ def read(vocabulary, text, pages=None, max_input_length=None):
 
 def front_of(text):
   """The characters in front of a document of one sequence, as in training."""
-  return f'{text.query}\n\n' if text.query else ''
+  return text.prefix + (f'{text.query}\n\n' if text.query else '')
 
 
 def two_fronts(vocabulary, text, pages):

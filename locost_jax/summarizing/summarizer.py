@@ -5,6 +5,7 @@ it) or of a Hugging Face directory. Arrays are NumPy's on both sides.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+import dataclasses
 import functools
 import os
 import types
@@ -34,6 +35,7 @@ from locost_jax.summarizing import parts
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import stream as stream_lib
 from locost_jax.summarizing import token_places
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import find
 
@@ -56,6 +58,7 @@ class Summarizer:
       pages.
     source: the checkpoint or directory it was loaded from, or ''.
     fields: config.data of the run that trained it, which names fields, or {}.
+    prefix: stands in front of every text: T5's 'summarize: '.
   """
 
   def __init__(
@@ -75,7 +78,7 @@ class Summarizer:
       self.settings = decode_settings.with_ids(self.settings, vocabulary)
     self.pages = pages or reading.choose_pages(model.config, None, {})
     self.source = source
-    self.fields = {}
+    self.fields, self.prefix = {}, ''
     self._kernels = generate.KeptKernels(self.model, self.params)
 
   def __repr__(self) -> str:
@@ -276,7 +279,8 @@ class Summarizer:
       name = self.fields.get(key)
       if isinstance(document, Mapping) and name in document:
         document = {**document, ours: document[name]}
-    return documents_lib.text_of(document, self.pages)
+    text = documents_lib.text_of(document, self.pages)
+    return text._replace(prefix=self.prefix)
 
   def _change(self, settings, options):
     """`decode_settings.change`, with the ids of what `start` asks for."""
@@ -367,6 +371,7 @@ def load(
     dtype: jax.typing.DTypeLike = jnp.float32,
     convolution: str = 'exact',
     allow_download: bool = False,
+    language: str | None = None,
     **pages,
 ) -> Summarizer:
   """Loads a model.
@@ -383,6 +388,8 @@ def load(
       'exact' gives results that do not depend on padding.
     allow_download: whether org/name is a name on the Hub, too, where there is no
       such directory.
+    language: that texts are read and written in, by the name of its token in
+      an mBART's vocabulary: 'ro_RO'. None: the tokenizer's and the settings'.
     **pages: fields of `documents.Pages`, for a model that reads pages. The
       defaults are those of the run that trained the model; for a Hugging Face
       directory see `reading.choose_pages`.
@@ -398,7 +405,9 @@ def load(
   run, data = find.find_run(directory), None
   if run is None:
     config, home = configs.model_config(directory), directory
-    decoding = configs.generation_settings(directory, progress.note)
+    decoding = configs.generation_settings(
+        directory, progress.note, has_start=bool(language)
+    )
   else:
     home, step_directory, settings = run
     config, data = dict(settings['model']), settings.get('data')
@@ -413,6 +422,12 @@ def load(
   chosen = reading.choose_pages(model.config, data, pages)
   vocabulary = find.find_vocabulary(home)
   find.check_vocabulary(home, vocabulary, config)
+  if language:
+    vocabulary = vocabulary_lib.with_language(vocabulary, language)
+    if vocabulary.bos_id is not None:
+      decoding = dataclasses.replace(
+          decoding, forced_first_token=vocabulary.bos_id
+      )
   if vocabulary is not None:
     models.check_padding(
         model.config, vocabulary.pad_id, f'{home}: its vocabulary'

@@ -26,9 +26,10 @@ def places(vocabulary, text, pages=None, max_input_length=None):
     _, ends = vocabulary.encode_with_ends(query + text.text)
     ends = [max(end - len(query), 0) or -1 for end in ends]
     front = len(vocabulary_lib.surround(vocabulary, [])) - 1
+    after = len(vocabulary_lib.after_input(vocabulary))
     if max_input_length is not None:
-      ends = ends[: max_input_length - front - 1]
-    return [_with_marks(ends, front)]
+      ends = ends[: max_input_length - front - 1 - after]
+    return [_with_marks(ends + [-1] * after, front)]
   front, later = map(len, reading.two_fronts(vocabulary, text, pages))
   first, room = (pages.page_length - marks - 1 for marks in (front, later))
   if reading.reads_chunks(pages):

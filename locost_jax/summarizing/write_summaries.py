@@ -52,7 +52,9 @@ def write(summarizer, documents, options, where, unread=()):
   made_with = {}
   if where.form != 'text' or where.output:
     made_with = provenance.describe_origin(summarizer, settings, options)
-  jobs = make_jobs(documents, summarizer.pages, progress.note)
+  jobs = make_jobs(
+      documents, summarizer.pages, progress.note, summarizer.prefix
+  )
   pages, todo = None, jobs
   if where.report:
     from locost_jax.summarizing import report  # its template engine is slow
@@ -162,16 +164,18 @@ class _Printer:
       raise InputError(f'standard output: {disk_error(error)}') from None
 
 
-def make_jobs(documents, pages, note):
+def make_jobs(documents, pages, note, prefix=''):
   """Returns a Job for each document, with the text that the model reads.
 
   Args:
     pages: `documents.Pages`; None: the model reads no pages.
     note: called with a line for the user.
+    prefix: of the checkpoint, or --prefix.
   """
   jobs, lacking = [], []
   for number, document in enumerate(documents):
     text = documents_lib.text_of(document.as_read or document.text, pages)
+    text = text._replace(prefix=prefix)
     if document.query:
       text = text._replace(query=document.query)
     if documents_lib.field_of(pages) and text.parts is None:

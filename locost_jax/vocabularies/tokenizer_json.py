@@ -10,6 +10,7 @@ determines the marks at the ends of a text; without it they are BART's '<s>' and
 
 import json
 import os
+import re
 
 from locost_jax import files
 from locost_jax.errors import InputError
@@ -20,6 +21,7 @@ ADDED = 'added_tokens.json'
 FILES = (TOKENIZER, VOCAB, MERGES, *NAMES, ADDED)
 _MARKS = dict(bos='<s>', pad='<pad>', eos='</s>', unk='<unk>')
 IDS = *_MARKS, 'start'
+_LANGUAGE = re.compile('[a-z]{2,3}_[A-Z]{2}')  # mBART's, such as 'ro_RO'
 # Default options of added tokens.
 _PLAIN = dict.fromkeys(
     ('single_word', 'lstrip', 'rstrip', 'normalized', 'special'), False
@@ -125,7 +127,8 @@ def find_ids(tokenizer, is_bpe, named, config, path):
     config: config.json of the model, for ids that `named` does not give.
 
   Returns:
-    {'bos', 'pad', 'eos', 'unk', 'start': id}; bos may be None.
+    {'bos', 'pad', 'eos', 'unk', 'start': id}; bos may be None; and 'after', an
+    id behind the eos of an input (mBART's language), if there is one.
   """
   ids = {}
   for mark, usual in _MARKS.items():
@@ -136,6 +139,8 @@ def find_ids(tokenizer, is_bpe, named, config, path):
     if ids[mark] is None and mark != 'bos':
       raise InputError(f'{path}: no {mark} token: expected {name or usual!r}')
   ends = tokenizer.encode('').ids
+  if len(ends) == 2 and ends[0] == ids['eos'] != ends[1]:
+    ids['after'] = ends.pop()
   if ends not in ([], [ids['eos']]) and (
       len(ends) != 2 or ends[1] != ids['eos']
   ):
@@ -148,6 +153,15 @@ def find_ids(tokenizer, is_bpe, named, config, path):
   start = config.get('decoder_start_token_id')
   ids['start'] = start if start is not None else ids['eos' if is_bpe else 'pad']
   return ids
+
+
+def languages(spec):
+  """Returns {name: id} of the tokens of languages in a tokenizer.json."""
+  return {
+      token['content']: token['id']
+      for token in spec.get('added_tokens') or ()
+      if _LANGUAGE.fullmatch(token['content'])
+  }
 
 
 def make_spec(files, named, where):

@@ -35,7 +35,8 @@ class TokenizerVocabulary:
   Attributes:
     files: {name: bytes}, the unchanged files.
     ids: {'bos', 'pad', 'eos', 'unk', 'start': id}; bos is None if texts do not
-      begin with a mark.
+      begin with a mark. 'after', if there, is behind the eos of an input.
+    languages: {name: id} of mBART's tokens of languages.
   """
 
   def __init__(self, files, ids=None, where='tokenizer', config=None):
@@ -68,10 +69,10 @@ class TokenizerVocabulary:
     )
     known = whole.get_vocab(True)
     self.size = 1 + max(known.values())
-    for key in tokenizer_json.IDS:
+    for key in (*tokenizer_json.IDS, 'after'):
       i = ids.get(key)
       is_id = type(i) is int and 0 <= i < self.size
-      if not is_id and (i is not None or key != 'bos'):
+      if not is_id and (i is not None or key not in ('bos', 'after')):
         raise InputError(
             f'{path}: the id of {key} is {i!r}; expected one of '
             f'0 to {self.size - 1}'
@@ -79,8 +80,11 @@ class TokenizerVocabulary:
     self.bos_id, self.pad_id, self.eos_id, self.unk_id, self.start_id = (
         ids.get(key) for key in tokenizer_json.IDS
     )
+    self.after_id = ids.get('after')
+    self.languages = tokenizer_json.languages(spec)
     tokenizer_json.hide_marks(
-        spec, {self.bos_id, self.pad_id, self.eos_id, self.unk_id}
+        spec,
+        {self.bos_id, self.pad_id, self.eos_id, self.unk_id, self.after_id},
     )
     spec['post_processor'] = None  # it would trim spaces from the offsets
     self._reader, self._is_byte_level = whole, is_bpe
@@ -98,6 +102,16 @@ class TokenizerVocabulary:
   def __reduce__(self):
     # The library's pickles lose `encode_special_tokens`.
     return TokenizerVocabulary, (self.files, self.ids)
+
+  def with_language(self, name):
+    """Returns the vocabulary that marks texts with another language.
+
+    mBART-50 reads and writes it in front of a text. mBART reads it behind eos,
+    and its decoder begins with it.
+    """
+    i, ids = self.languages[name], dict(self.ids)
+    ids.update({'bos': i} if self.after_id is None else dict(after=i, start=i))
+    return TokenizerVocabulary(self.files, ids)
 
   @functools.cached_property
   def unknown_ids(self):
@@ -126,10 +140,10 @@ class TokenizerVocabulary:
   def decode(self, ids, keep_sentinels=False):
     """Returns the text of ids (any iterable of ints), up to the first eos.
 
-    pad, bos and, unless they are kept, sentinels are skipped. Ids that the
+    pad, bos, languages and, unless they are kept, sentinels are skipped. Ids that the
     vocabulary lacks become unk.
     """
-    kept, skipped = [], {self.pad_id, self.bos_id}
+    kept, skipped = [], {self.pad_id, self.bos_id, *self.languages.values()}
     if not keep_sentinels:
       skipped |= self.sentinel_ids
     for i in map(int, ids):

@@ -21,6 +21,7 @@ The kinds:
   byte-level BPE, and for T5's pieces without a spiece.model.
 """
 
+import difflib
 import json
 import os
 
@@ -43,10 +44,35 @@ _INFO_KINDS = {
 }
 
 
-def surround(vocabulary, tokens):
+def surround(vocabulary, tokens, is_input=False):
   """Adds the marks that a model reads or writes: bos, if any, and eos."""
   front = [] if vocabulary.bos_id is None else [vocabulary.bos_id]
-  return front + tokens + [vocabulary.eos_id]
+  after = after_input(vocabulary) if is_input else []
+  return front + tokens + [vocabulary.eos_id] + after
+
+
+def after_input(vocabulary):
+  """Returns the ids behind the eos of an input: mBART's language, if any."""
+  i = getattr(vocabulary, 'after_id', None)
+  return [] if i is None else [i]
+
+
+def with_language(vocabulary, name):
+  """Returns a vocabulary whose texts are marked with a language: 'ro_RO'."""
+  known = getattr(vocabulary, 'languages', {})
+  marks = [getattr(vocabulary, key, None) for key in ('bos_id', 'after_id')]
+  if not set(marks) & set(known.values()):
+    raise InputError(
+        f"language={name}: the model's texts have no mark of their language; "
+        'expected an mBART with its tokenizer.json'
+    )
+  if name not in known:
+    near = difflib.get_close_matches(name, known, 1, 0)
+    raise InputError(
+        f'language={name}: is none of the {len(known)} of the vocabulary; the '
+        f'nearest is {near[0]}'
+    )
+  return vocabulary.with_language(name)
 
 
 def is_in(directory):
