@@ -194,7 +194,8 @@ def read(given, pages, asked, file):
       found, lost = documents_lib.read([local], fields, _note, most)
       ask = given['query'], asked, given['ask_anyway'], _note
       found = documents_lib.ask(found, *ask)
-      jobs = write_summaries.make_jobs(found, pages, _note)
+      front = given['prefix'] or ''
+      jobs = write_summaries.make_jobs(found, pages, _note, front)
     except (OSError, ValueError) as error:
       lost = [documents_lib.LeftOut(0, local, ' '.join(str(error).split()))]
   for entry in lost:
