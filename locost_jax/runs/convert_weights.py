@@ -162,6 +162,7 @@ def copy_tokenizer(home, target):
 _TOKENIZERS = {
     byte_vocabulary.ByteVocabulary: 'ByT5Tokenizer',
     sentencepiece_vocabulary.SentencePieceVocabulary: 'T5Tokenizer',
+    sentencepiece_vocabulary.PegasusVocabulary: 'PegasusTokenizer',
 }
 
 

@@ -32,7 +32,8 @@ class SentencePieceVocabulary:
 
     Args:
       path: a SentencePiece model file with pad 0, eos 1, unk 2.
-      extra_ids: number of sentinels to add after the pieces.
+      extra_ids: number of sentinels to add after the pieces; None: 100, unless
+        the model has sentinels (mT5's).
     """
     try:
       self.model = files.read_bytes(path, files.MOST_TOKENIZER_BYTES)
@@ -40,7 +41,6 @@ class SentencePieceVocabulary:
       raise InputError(
           f'{path}: no SentencePiece model: {e.strerror}'
       ) from None
-    self.extra_ids = extra_ids
     self._processor = _load_processor(self.model, path)
     ids = tuple(
         getattr(self._processor, name)()
@@ -51,6 +51,10 @@ class SentencePieceVocabulary:
           f"{path}: expected the ids pad 0, eos 1, unk 2 (T5's), "
           f'got pad {ids[0]}, eos {ids[1]}, unk {ids[2]}'
       )
+    if extra_ids is None:
+      has_own = any(map(token_ids.SENTINEL.fullmatch, self._pieces()))
+      extra_ids = 0 if has_own else token_ids.EXTRA_IDS
+    self.extra_ids = extra_ids
     if extra_ids:
       self._processor = _load_processor(
           self.model + sentinel_pieces(extra_ids), path
@@ -60,21 +64,23 @@ class SentencePieceVocabulary:
     newline = self._processor.piece_to_id('\n')
     self._newline_id = None if newline == token_ids.UNK_ID else newline
 
+  def _pieces(self):
+    count = self._processor.get_piece_size()
+    return self._processor.id_to_piece(list(range(count)))
+
   @functools.cached_property
   def sentinel_ids(self):
     """The ids of '<extra_id_N>', those in the model file too."""
-    pieces = self._processor.id_to_piece(list(range(self.size)))
     return frozenset(
         i
-        for i, piece in enumerate(pieces)
+        for i, piece in enumerate(self._pieces())
         if token_ids.SENTINEL.fullmatch(piece)
     )
 
   @functools.cached_property
   def unknown_ids(self):
     """The ids of characters that the model lacks, see `token_ids`."""
-    ids = list(range(self.size))
-    pieces = dict(zip(self._processor.id_to_piece(ids), ids))
+    pieces = {piece: i for i, piece in enumerate(self._pieces())}
     return token_ids.find_unknown(pieces, token_ids.UNK_ID)
 
   def encode(self, text):
@@ -136,6 +142,51 @@ class SentencePieceVocabulary:
     return '\n'.join(self._processor.decode(line) for line in lines)
 
 
+class PegasusVocabulary(SentencePieceVocabulary):
+  """A SentencePiece model with PEGASUS's ids (Zhang et al. 2020).
+
+  They are those of the model plus 103, except pad 0 and eos 1. In between are
+  <mask_1> (2), <mask_2> (3) and unused ones; summaries have none of them.
+  """
+
+  _OFFSET, _MASKS = 103, ('<mask_1>', '<mask_2>')
+  unk_id = token_ids.UNK_ID + _OFFSET
+
+  def __init__(self, path):
+    """Loads a model; see the base class."""
+    super().__init__(path, extra_ids=0)
+    N = self.size
+    masks = [f'{space}{x}' for space in ('\u2581', '') for x in self._MASKS]
+    self._processor = _load_processor(self.model + _user_pieces(masks), path)
+    # Of each id of the processor.
+    self._ours = np.array([0, 1, *range(2, N)] + [2, 3] * 2)
+    self._ours[2:N] += self._OFFSET
+    self.size = N + self._OFFSET
+    self.sentinel_ids = frozenset(range(2, 2 + self._OFFSET))
+    self.fingerprint = token_ids.fingerprint(b'pegasus' + self.model, 0)
+
+  @functools.cached_property
+  def unknown_ids(self):
+    """See the base class."""
+    return self._ours[super().unknown_ids]
+
+  def encode(self, text):
+    """See the base class."""
+    return self._ours[super().encode(text)].tolist()
+
+  def encode_with_ends(self, text):
+    """See the base class."""
+    ids, ends = super().encode_with_ends(text)
+    return self._ours[ids].tolist(), ends
+
+  def decode(self, ids, keep_sentinels=False):
+    """See the base class."""
+    known = {i: x for x, i in enumerate(self._ours.tolist())}
+    skipped = () if keep_sentinels else self.sentinel_ids
+    ids = (known.get(int(i), token_ids.UNK_ID) for i in ids if i not in skipped)
+    return super().decode(ids, True)
+
+
 def _load_processor(model, path):
   import sentencepiece as spm
 
@@ -153,9 +204,14 @@ def sentinel_pieces(extra_ids):
   Appending bytes to a serialised message appends to its repeated fields. As in
   SeqIO, a sentinel includes the space before it.
   """
+  names = (f'\u2581<extra_id_{i}>' for i in reversed(range(extra_ids)))
+  return _user_pieces(names)
+
+
+def _user_pieces(names):
+  """Returns bytes that, appended to a model, add pieces, see above."""
   added = b''
-  for i in reversed(range(extra_ids)):
-    name = f'\u2581<extra_id_{i}>'.encode()
+  for name in map(str.encode, names):
     piece = b'\x0a' + bytes([len(name)]) + name + b'\x15\0\0\0\0\x18\x04'
     added += b'\x0a' + bytes([len(piece)]) + piece
   return added

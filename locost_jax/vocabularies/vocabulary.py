@@ -15,7 +15,7 @@ All vocabularies have the same interface:
 
 The kinds:
 
-- sentencepiece_vocabulary.py: SentencePiece with T5's ids;
+- sentencepiece_vocabulary.py: SentencePiece with T5's or PEGASUS's ids;
 - byte_vocabulary.py: bytes (ByT5);
 - tokenizer_vocabulary.py: the files of the `tokenizers` library, for BART's
   byte-level BPE, and for T5's pieces without a spiece.model.
@@ -37,7 +37,7 @@ from locost_jax.vocabularies import tokenizer_vocabulary
 MODEL_FILE = 'spiece.model'
 INFO_FILE = 'vocabulary.json'
 _INFO_KINDS = {
-    'kind': kinds.choice('byte', 'sentencepiece', 'tokenizer'),
+    'kind': kinds.choice('byte', 'sentencepiece', 'pegasus', 'tokenizer'),
     'extra_ids': kinds.integer(0, 10**5),
     'ids': kinds.OBJECT,
     'model_type': kinds.TEXT,
@@ -111,29 +111,25 @@ def load_vocabulary(path):
         f'{tokenizer_json.MERGES}, or {INFO_FILE}'
     )
   has_model = os.path.exists(os.path.join(path, MODEL_FILE))
+  kind = 'sentencepiece' if has_model else 'tokenizer'
   model = _read_info(os.path.join(path, 'config.json'))
   if has_model and model.get('model_type') == 'pegasus':
-    has_model = False
-    if not tokenizer_vocabulary.is_in(path):
-      raise InputError(
-          f"{path}: a PEGASUS's ids are not those of its {MODEL_FILE}: expected "
-          f'{tokenizer_json.TOKENIZER}'
-      )
-  info = {
-      'kind': 'sentencepiece' if has_model else 'tokenizer',
-      'extra_ids': token_ids.EXTRA_IDS,
-      'ids': None,
-  }
+    kind = 'tokenizer' if tokenizer_vocabulary.is_in(path) else 'pegasus'
+  info = {'kind': kind, 'extra_ids': None, 'ids': None}
   # transformers has the number of sentinels there: none for mT5's pieces.
   for name in 'tokenizer_config.json', INFO_FILE:
     info.update(_read_info(os.path.join(path, name)))
+  extra_ids = info['extra_ids']
   if info['kind'] == 'byte':
-    return byte_vocabulary.ByteVocabulary(info['extra_ids'])
+    return byte_vocabulary.ByteVocabulary(
+        token_ids.EXTRA_IDS if extra_ids is None else extra_ids
+    )
   if info['kind'] == 'tokenizer':
     return tokenizer_vocabulary.load(path, info['ids'])
-  return sentencepiece_vocabulary.SentencePieceVocabulary(
-      os.path.join(path, MODEL_FILE), info['extra_ids']
-  )
+  file = os.path.join(path, MODEL_FILE)
+  if info['kind'] == 'pegasus':
+    return sentencepiece_vocabulary.PegasusVocabulary(file)
+  return sentencepiece_vocabulary.SentencePieceVocabulary(file, extra_ids)
 
 
 def _read_info(path):
@@ -155,6 +151,8 @@ def save_vocabulary(vocabulary, directory):
   elif isinstance(vocabulary, sentencepiece_vocabulary.SentencePieceVocabulary):
     own = {MODEL_FILE: vocabulary.model}
     info = dict(kind='sentencepiece', extra_ids=vocabulary.extra_ids)
+    if isinstance(vocabulary, sentencepiece_vocabulary.PegasusVocabulary):
+      info['kind'] = 'pegasus'
   else:
     own, info = vocabulary.files, dict(kind='tokenizer', ids=vocabulary.ids)
   for name, data in own.items():

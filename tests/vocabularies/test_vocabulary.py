@@ -1,6 +1,7 @@
 """Vocabularies: T5's ids, round trips, determinism, clear errors."""
 
 import os
+import pickle
 import shutil
 
 import numpy as np
@@ -182,8 +183,24 @@ def test_pieces_of_mt5_and_pegasus(trained, tmp_path):
   loaded = vocabulary_lib.load_vocabulary(tmp_path)
   assert loaded.size == vocabulary.size - vocabulary.extra_ids
   (tmp_path / 'config.json').write_text('{"model_type": "pegasus"}')
-  with pytest.raises(InputError, match='expected tokenizer.json'):
-    vocabulary_lib.load_vocabulary(tmp_path)
+  found = vocabulary_lib.load_vocabulary(tmp_path)
+  vocabulary_lib.save_vocabulary(found, tmp_path / 'saved')
+  text = 'Whales sing.\nThe sea listens 中.'
+  for one in (
+      found,
+      pickle.loads(pickle.dumps(found)),
+      vocabulary_lib.load_vocabulary(tmp_path / 'saved'),
+  ):
+    assert (one.size, one.unk_id) == (loaded.size + 103, 105)
+    assert one.encode(text) == [i + 103 for i in loaded.encode(text)]
+    assert one.encode_with_ends(text)[1] == loaded.encode_with_ends(text)[1]
+    assert one.decode([*one.encode(text), 1, 0]) == loaded.decode(
+        loaded.encode(text)
+    )
+    assert one.unknown_ids.tolist() == [105]
+    assert one.fingerprint == found.fingerprint != loaded.fingerprint
+    assert one.encode('sea <mask_1>')[-1] == 2
+    assert one.decode([0, 3, 104]) == ''
   tokenizer = tokenizers.Tokenizer(
       tokenizers.models.Unigram(
           [('<pad>', 0.0), ('</s>', 0.0), ('<unk>', 0.0), ('\u2581a', -1.0)], 2
