@@ -53,6 +53,7 @@ KEYS = {
         *_T5_STYLE,
         ('feed_forward', 'feed_forward_proj', 'gated-gelu'),
         *_same(gating=True, bidirectional=True),
+        ('variant', 'locost_variant', 'release'),
     ),
     't5': (*_T5_STYLE, ('feed_forward', 'feed_forward_proj', 'relu')),
     'longt5': (
@@ -166,6 +167,13 @@ _OF_WEIGHTS = {
 )
 # Models whose stacks have BART's keys.
 _LIKE_BART = 'bart', 'led'
+# The module next to an exported LOCOST that transformers runs on request, and
+# what AutoConfig and AutoModelForSeq2SeqLM take from it.
+CODE = 'modeling_locost'
+_CLASSES = {
+    'AutoConfig': 'LocostConfig',
+    'AutoModelForSeq2SeqLM': 'LocostForConditionalGeneration',
+}
 # A release's d_state counts real and imaginary parts.
 _BOTH_PARTS = kinds.Kind(
     'an even integer from 2 to 2,000,000',
@@ -236,7 +244,7 @@ def from_released(theirs, tensors=(), path='config.json'):
       config['num_decoder_heads'] = heads
   if name == 'locost':
     files.check_value(path, 'd_state', theirs['d_state'], _BOTH_PARTS)
-    config |= dict(variant='release', convolution='exact')
+    config['convolution'] = 'exact'
     config['d_state'] = theirs['d_state'] // 2
   return config
 
@@ -490,7 +498,10 @@ def _check_generation(directory, name, values):
 
 def release(config, settings, dtype):
   """Returns the config.json of a model; settings have the special ids."""
-  return dict(to_released(config), torch_dtype=dtype, **_ids(settings))
+  theirs = dict(to_released(config), torch_dtype=dtype, **_ids(settings))
+  if config['name'] == 'locost':
+    theirs.update(auto_map={key: f'{CODE}.{x}' for key, x in _CLASSES.items()})
+  return theirs
 
 
 def release_generation(settings):

@@ -31,12 +31,6 @@ class Exported:
 
     abstract is {path: leaf with a shape}, dtype 'float32' or 'bfloat16'.
     """
-    if config.get('variant', 'release') != 'release':
-      raise InputError(
-          f"config.model.variant={config['variant']!r} cannot be exported: the "
-          'release has names only for its own kernel, with one log_dt, A and B '
-          "for both directions; expected 'release'"
-      )
     if config.get('copy'):
       raise InputError(
           'config.model.copy=True cannot be exported: no model of transformers '

@@ -234,9 +234,12 @@ def table(config):
         else theirs
         for ours, theirs in modules.items()
     }
+  single = _LOCOST_SINGLE if name == 'locost' else {}
+  if config.get('variant') == 'paper':  # each direction has its own set
+    single = {ours: (theirs, SAME) for ours, (theirs, _) in single.items()}
   return Table(
       modules,
-      _LOCOST_SINGLE if name == 'locost' else {},
+      single,
       {'shared.weight': copies + tied},
       _UNREAD,
   )

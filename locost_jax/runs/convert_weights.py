@@ -37,7 +37,8 @@ from locost_jax.workdir import checkpoint
 from locost_jax.workdir import find
 from locost_jax.workdir import phases as phases_lib
 
-SUPPORTED = ('t5', 'longt5', 'bart', 'led')  # values of config.model.name
+# Values of config.model.name.
+SUPPORTED = ('locost', 't5', 'longt5', 'bart', 'led')
 # Largest difference of logits, as a share of the largest logit: both sides
 # compute in float32; weights exported in bfloat16 have 8 significant bits.
 TOLERANCE = {'float32': 1e-3, 'bfloat16': 0.1}
@@ -113,9 +114,11 @@ def export_run(home, step_directory, stored, target, dtype, max_shard_size):
         lambda done: progress.show('writing', done, len(exported.tensors)),
     )
     progress.wipe()
-    _write_json(
-        directory / 'config.json', configs.release(config, settings, dtype)
-    )
+    released = configs.release(config, settings, dtype)
+    _write_json(directory / 'config.json', released)
+    if 'auto_map' in released:
+      code = Path(configs.__file__).with_name(f'{configs.CODE}.py')
+      shutil.copyfile(code, directory / code.name)
     _write_json(
         directory / 'generation_config.json',
         configs.release_generation(settings),
@@ -271,10 +274,14 @@ def _transformers_logits(directory, inputs, targets):
   import torch
   import transformers
 
+  loader = transformers.AutoModelForSeq2SeqLM
+  if configs.model_config(directory)['name'] == 'locost':
+    # Ours: code that comes with the directory is never run.
+    from locost_jax.hugging_face import modeling_locost
+
+    loader = modeling_locost.LocostForConditionalGeneration
   try:
-    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(
-        directory, local_files_only=True
-    )
+    model = loader.from_pretrained(directory, local_files_only=True)
   except (OSError, ValueError, RuntimeError) as error:
     reason = ' '.join(str(error).split())
     raise InputError(

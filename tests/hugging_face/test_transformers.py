@@ -1,24 +1,39 @@
 """Directories exchanged with transformers give the same logits."""
 
+import argparse
 import copy
 import dataclasses
+import functools
+import heapq
+import inspect
 import json
+from pathlib import Path
+import shutil
+import sys
 
+import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
 import locost_jax
+from locost_jax import files
+from locost_jax import models
 from locost_jax.config import decode_settings
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import configs
+from locost_jax.hugging_face import find_builtin
 from locost_jax.models import layers
+from locost_jax.models import parameters
 from locost_jax.runs import convert_weights
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_training
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
+from locost_jax.workdir import checkpoint
 from tests import tiny_run
+from tests.hugging_face.converting import change_json
+from tests.hugging_face.converting import GOLDEN
 
 torch = pytest.importorskip('torch', reason='needs the extra `peers`')
 transformers = pytest.importorskip(
@@ -394,3 +409,184 @@ def test_verify(name, tmp_path, call):
   model.save_pretrained(tmp_path / 'other')
   with pytest.raises(InputError, match='differ by .* do not use'):
     convert_weights.verify(tmp_path / 'run', tmp_path / 'other')
+
+
+# Where both searches give the same texts by rule: see `decode`.
+BEAMS = dict(num_beams=4, length_penalty=2.0, early_stopping=True)
+BEAMS |= dict(forced_eos_token_id=1)
+LOCOST = sorted(GOLDEN.glob('locost_*/config.json'))
+
+
+@pytest.fixture
+def load_code(tmp_path, monkeypatch):
+  """load_code(directory, ...) -> the model of the code in the directory."""
+  cache = str(tmp_path / 'modules')
+  monkeypatch.setattr(
+      transformers.dynamic_module_utils, 'HF_MODULES_CACHE', cache
+  )
+  # Imported modules do not change.
+  for name in [name for name in sys.modules if 'transformers_modules' in name]:
+    monkeypatch.delitem(sys.modules, name)
+  return functools.partial(
+      transformers.AutoModelForSeq2SeqLM.from_pretrained, trust_remote_code=True
+  )
+
+
+def save_run(home, config, params):
+  """Writes a run with a model's config and {path: array}."""
+  content = dict(model=dict(config), decode={}, train=dict(steps=0))
+  files.write(home / 'config.json', json.dumps(content))
+  checkpoint.save_params(
+      home / 'checkpoints' / '0', parameters.unflatten(params)
+  )
+
+
+@pytest.mark.parametrize('folder', [path.parent.name for path in LOCOST])
+def test_an_exported_locost(folder, tmp_path, call, load_code):
+  """Next to the release's arrays; both ways, and in bfloat16."""
+  call(GOLDEN / folder, tmp_path / 'run')
+  report = call(tmp_path / 'run', tmp_path / 'out', '--verify')
+  assert report['verified']['difference'] < 5e-5
+  model, info = load_code(tmp_path / 'out', output_loading_info=True)
+  assert not any(info.values()), info
+  io = np.load(GOLDEN / folder / 'io.npz')
+  inputs, mask, targets, labels = (
+      torch.tensor(io[key]).long()
+      for key in ('input_ids', 'attention_mask', 'decoder_input_ids', 'labels')
+  )
+  given = dict(input_ids=inputs, attention_mask=mask)
+  learned = given | dict(decoder_input_ids=targets, labels=labels)
+  with torch.no_grad():
+    got = model(**learned, output_hidden_states=True)
+  assert len(got.encoder_hidden_states) == 1 + model.config.num_layers
+  read = got.encoder_last_hidden_state
+  for found, key in (
+      (got.logits, 'f64/logits'),
+      (got.loss, 'f64/loss'),
+      (read, 'f64/enc_last'),
+  ):
+    if key in io:
+      np.testing.assert_allclose(found.numpy(), io[key], rtol=0, atol=5e-5)
+  want = io['hf_generate_greedy']
+  with torch.no_grad():
+    got = model.generate(**given, max_new_tokens=16).numpy()
+  np.testing.assert_array_equal(got, want[:, : got.shape[1]])
+  assert (want[:, got.shape[1] :] == 0).all()
+  beams = BEAMS | dict(no_repeat_ngram_size=3)
+  whole = io['input_ids'][io['attention_mask'].all(1)]
+  same_texts(model, tmp_path / 'out', whole, beams | dict(max_new_tokens=12))
+  # Back, as transformers saves it.
+  model.save_pretrained(tmp_path / 'back')
+  first, last = (
+      locost_jax.load(tmp_path / place).logits(
+          io['input_ids'], io['decoder_input_ids'], io['attention_mask']
+      )
+      for place in ('run', 'back')
+  )
+  np.testing.assert_array_equal(first, last)
+  again = load_code(tmp_path / 'back')
+  with torch.no_grad():
+    assert torch.equal(again(**learned).logits, model(**learned).logits)
+  call(tmp_path / 'run', tmp_path / 'half', '--dtype=bfloat16')
+  half = load_code(tmp_path / 'half')
+  assert half.dtype == torch.bfloat16
+  mixer = half.encoder.block[0].layer[0].ssm_layer
+  assert {x.dtype for x in mixer.kernel.parameters()} == {torch.float32}
+  with torch.no_grad():
+    assert half(**learned).logits.isfinite().all()
+
+
+FORMS = {
+    'paper': dict(variant='paper'),
+    'paper, one direction': dict(variant='paper', bidirectional=False),
+    'paper, without a gate': dict(variant='paper', gating=False),
+    'one direction': dict(bidirectional=False),
+}
+
+
+@pytest.mark.parametrize('form', FORMS)
+def test_forms_of_an_exported_locost(
+    form, small_model_config, tmp_path, call, load_code
+):
+  small_model_config.update(FORMS[form])
+  model = models.build(small_model_config)
+  generator = np.random.default_rng(0)
+  inputs, targets = (generator.integers(3, 60, (2, n)) for n in (23, 9))
+  params = model.init(jax.random.key(0), inputs, targets)['params']
+  save_run(tmp_path / 'run', small_model_config, parameters.flatten(params))
+  call(tmp_path / 'run', tmp_path / 'out', '--verify')
+  theirs = load_code(tmp_path / 'out')
+  mask = np.arange(23) < [[23], [17]]
+  inputs *= mask
+  got = logits(theirs, inputs, mask, targets)
+  want = locost_jax.load(tmp_path / 'run').logits(inputs, targets)
+  np.testing.assert_allclose(got, want, rtol=0, atol=5e-5)
+  call(tmp_path / 'out', tmp_path / 'again')
+  back = locost_jax.load(tmp_path / 'again')
+  np.testing.assert_array_equal(back.logits(inputs, targets), want)
+  for key, value in FORMS[form].items():
+    assert getattr(back.config, key) == value
+
+
+@pytest.mark.parametrize('folder', ('locost_b_small', 'locost_d_untied_relu'))
+def test_the_defect_of_the_release(folder, tmp_path, call, load_code):
+  """Next to the arrays of its CUDA path, of 101 and 27 tokens."""
+  call(GOLDEN / folder, tmp_path / 'run')
+  call(tmp_path / 'run', tmp_path / 'out')
+  io = np.load(GOLDEN / folder / 'io.npz')
+  inputs, mask = (io[key] for key in ('input_ids', 'attention_mask'))
+  with torch.no_grad():
+    got = load_code(tmp_path / 'out', convolution='release').encoder(
+        torch.tensor(inputs), torch.tensor(mask)
+    )
+  want = io['fastpath_emul_f32/enc_last']
+  np.testing.assert_allclose(got[0].numpy(), want, rtol=0, atol=5e-5)
+
+
+def test_an_unknown_form_is_refused(release, tmp_path, call, load_code):
+  call(release, tmp_path / 'run', '--verify')
+  call(tmp_path / 'run', tmp_path / 'out')
+  change_json(tmp_path / 'out' / 'config.json', locost_variant='fast')
+  with pytest.raises(ValueError, match="locost_variant='fast': expected .*rel"):
+    load_code(tmp_path / 'out')
+
+
+def test_texts_of_an_exported_built_in_model(tmp_path, call, load_code):
+  """builtin:documentation without its copy head, which exports cannot have."""
+  source = find_builtin.find_directory('builtin:documentation')
+  config = json.loads(Path(source, 'config.json').read_text())['model']
+  params = {
+      path: array
+      for path, array in find_builtin.load_parameters(source).items()
+      if not path.startswith('copy_head/')
+  }
+  save_run(tmp_path / 'run', config | dict(copy=False), params)
+  shutil.copytree(Path(source, 'vocabulary'), tmp_path / 'run' / 'vocabulary')
+  call(tmp_path / 'run', tmp_path / 'out')
+  theirs = load_code(tmp_path / 'out')
+  vocabulary = locost_jax.load(tmp_path / 'out').vocabulary
+  inputs = np.array(
+      [
+          np.resize(vocabulary.encode(inspect.getdoc(found)), 70)
+          for found in (argparse, heapq, json)
+      ]
+  )
+  plain = dict(max_new_tokens=16, min_length=8, no_repeat_ngram_size=3)
+  texts = [
+      str(same_texts(theirs, tmp_path / 'out', inputs, plain | settings))
+      for settings in (
+          dict(num_beams=1),
+          BEAMS,
+      )
+  ]
+  assert texts[0] != texts[1]
+  labels = torch.tensor(inputs[:, :20])
+  with torch.no_grad():
+    loss = theirs(input_ids=torch.tensor(inputs), labels=labels).loss.item()
+  start = np.zeros_like(inputs[:, :1])
+  ours = locost_jax.load(tmp_path / 'out').logits(
+      inputs, np.concatenate([start, inputs[:, :19]], 1)
+  )
+  likely = jax.nn.log_softmax(ours.astype(np.float64))
+  want = -np.take_along_axis(likely, inputs[:, :20, None], -1).mean()
+  np.testing.assert_allclose(loss, want, rtol=0, atol=5e-5)
