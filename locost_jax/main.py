@@ -64,9 +64,9 @@ _FLAGS = {
             '--config=configs/NAME.py]'
         ),
         'topology': (
-            'with --dry_run: compile for TPUs or GPUs that need not be attached,'
-            ' for example v5e:4x4 or v5litepod-16 (extra `tpu-aot`), or h100:1x8,'
-            ' hosts x GPUs of a host (extra `gpu-aot`)'
+            'with --dry_run: compile for devices that are not attached: '
+            'v5e:4x4, v5litepod-16 (extra `tpu-aot`), or h100:1x8, hosts x GPUs '
+            '(extra `gpu-aot`)'
         ),
         'wandb': (
             'PROJECT: also log the numbers of metrics.jsonl to Weights & Biases'

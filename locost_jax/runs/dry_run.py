@@ -72,10 +72,7 @@ def _find_vocabulary(setups, workdir):
   try:
     return checks.choose_vocabulary(setups, workdir)
   except InputError as error:
-    collective.log(
-        f'{error}; assuming {_RELEASED_TOKENS:,} tokens, see '
-        '--config.model.vocab_size'
-    )
+    collective.log(f'{error}; assuming model.vocab_size={_RELEASED_TOKENS}')
   for setup in setups:
     setup.config.model.vocab_size = _RELEASED_TOKENS
   return None
@@ -94,10 +91,10 @@ def measure_phase(setup, target=None):
   with compiling.show_seconds(what):
     found = compile_step(setup, target and target.options)
   if target:
-    available, more = target.available, _add_target(found, target)
+    _add_target(found, target)
   else:
-    available = memory.available_bytes(parts=jax.local_device_count())
-    more = {}
+    found['available'] = memory.available_bytes(parts=jax.local_device_count())
+  available = found['available']
   total = found['memory'] and found['memory']['total']
   return dict(
       name=setup.name,
@@ -105,22 +102,20 @@ def measure_phase(setup, target=None):
       steps=setup.config.train.steps,
       parameters=parameters.count(setup.shapes),
       **found,
-      available=available,
       fits=total is not None and (available is None or total <= available),
-      **more,
   )
 
 
 def _add_target(found, target):
-  """Adds the margin to memory; returns what else `measure_phase` adds."""
+  """Adds a margin to the memory, and what else `measure_phase` returns."""
   if step := found['memory']:
     step['margin'] = int(target.margin * step['temporary'])
     step['total'] += step['margin']
   documents, read, written = found['batch'].values()
-  peak = step_times.peak_flops(found['device'])
-  peak *= math.prod(found['mesh'].values())
-  speed = documents * (read + written) * peak / found['flops']
-  return dict(note=target.note, tokens_per_second=speed)
+  steps = step_times.peak_flops(found['device']) / found['flops']  # a second
+  steps *= math.prod(found['mesh'].values())
+  found |= dict(available=target.available, note=target.note)
+  found['tokens_per_second'] = documents * (read + written) * steps
 
 
 def compile_step(setup, options=None):
@@ -274,10 +269,16 @@ def _lines(phase):
   else:
     yield '  the compiler takes it; the free memory is unknown'
   if 'note' in phase:
-    yield f'  {phase["note"]}'
-    taken = f'{step["total"] / 2**30:.1f} of' if step else 'more than'
-    yield (
-        f'  {taken} {available / 2**30:.1f} GiB a device, {operations:.3g} FLOPs '
-        f'a step, at best {phase["tokens_per_second"]:,.0f} tokens/s by the data '
-        'sheet'
-    )
+    yield from _target_lines(phase)
+
+
+def _target_lines(phase):
+  """Yields the lines about a topology.Target."""
+  step, room = phase['memory'], phase['available'] / 2**30
+  taken = f'{step["total"] / 2**30:.1f} of' if step else 'more than'
+  work = f'{phase["flops"]:.3g} FLOPs a step'
+  speed = (
+      f'at best {phase["tokens_per_second"]:,.0f} tokens/s by the data sheet'
+  )
+  yield f'  {phase["note"]}'
+  yield f'  {taken} {room:.1f} GiB a device, {work}, {speed}'
