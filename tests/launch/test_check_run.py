@@ -1,8 +1,11 @@
 """launch/check_run.py: a run is checked without its devices and its files."""
 
 import importlib.util
+import re
+import shlex
 
 import pytest
+import yaml
 
 from tests.launch.launching import LAUNCH
 from tests.launch.launching import ROOT
@@ -79,6 +82,72 @@ def test_files(run_command, check_run, tmp_path, monkeypatch):
   flags = [MNT, '--config.data.tfds_dir=gs://b', '--topology=v5e-4']
   _, out, _ = check(run_command, check_run, *flags)
   assert out.splitlines()[0] == f'needs {MNT[9:]}' and len(out.split()) == 6
+
+
+ENV_FILES = sorted(LAUNCH.glob('pretrain_c4.*.env'))
+
+
+@pytest.mark.parametrize('path', ENV_FILES, ids=lambda path: path.name)
+def test_settings_of_pretraining_for_each_machine(
+    run_command, check_run, fakes, path
+):
+  """The scripts read them, and the config fits 16 chips or 8 GPUs."""
+  text = path.read_text(encoding='utf-8')
+  fakes.write(text)
+  script = 'tpu_vm.sh run' if 'TPU_NAME' in text else 'gpu.sh --preflight'
+  status, out, err = fakes.run(*script.split(), '--dry_run')
+  assert status == 0 and '--workdir=/mnt/runs/pretrain_c4' in out, err
+  names = dict(
+      line.split('=', 1) for line in text.splitlines() if line[0] != '#'
+  )
+  chips = names.get('ACCELERATOR_TYPE', 'v5e-8')
+  assert chips.replace('litepod', 'e') == path.suffixes[0][1:] or (
+      '--expect_devices=8' in out
+  )
+  flags = re.findall('(?m)^FLAG=(.*)', text)
+  flags += re.sub('(?m)^EXPECT=', '--expect_', text).split()
+  flags = [flag for flag in flags if flag.startswith('--')]
+  status, out, err = check(
+      run_command, check_run, f'--topology={chips}', *flags
+  )
+  assert status == 0, err
+  *paths, found = out.splitlines()
+  assert sorted(paths) == [
+      'needs data.corpora_dir=/mnt/corpora/c4_gsg',
+      'needs data.vocabulary=/mnt/corpora/spiece.model',
+  ]
+  assert found.split()[2] == ('8' if chips == 'v5e-8' else '16')
+
+
+def test_machines_of_pretraining():
+  machines = [path.name[12:-4] for path in ENV_FILES]
+  assert machines == ['gpu-8', 'v4-32', 'v5e-16', 'v6e-16']
+
+
+def test_the_jobset(run_command, check_run):
+  """As many hosts and chips as its slice; status 2 ends it; the flags."""
+  text = (LAUNCH / 'jobset.yaml').read_text(encoding='utf-8')
+  spec = yaml.safe_load(text)['spec']
+  (job,) = spec['replicatedJobs']
+  job = job['template']['spec']
+  pod = job['template']['spec']
+  (container,) = pod['containers']
+  sides = pod['nodeSelector']['cloud.google.com/gke-tpu-topology']
+  _, devices, hosts = check_run.find_slice(f'v5e:{sides}')
+  assert job['parallelism'] == job['completions'] == hosts
+  assert container['resources']['limits']['google.com/tpu'] * hosts == devices
+  (rule,) = job['podFailurePolicy']['rules']
+  assert rule['onExitCodes']['values'] == [2]
+  assert rule['onExitCodes']['containerName'] == container['name']
+  (rule,) = spec['failurePolicy']['rules']
+  assert rule['action'] == 'FailJobSet'
+  assert rule['onJobFailureReasons'] == ['PodFailurePolicy']
+  words = shlex.split(container['command'][-1])
+  flags = [word for word in words if word.startswith('--') and word != '--']
+  assert '--expect_devices=16' in flags and '--expect_hosts=4' in flags
+  status, out, err = run_command(check_run, *flags, '--topology=v5e-16')
+  assert status == 0, err
+  assert 'needs data.vocabulary=/mnt/corpora/spiece.model' in out
 
 
 BUILT_IN = ROOT / 'locost_jax/builtin/documentation/vocabulary'
