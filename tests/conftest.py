@@ -74,6 +74,7 @@ TABLE = {
     'pages': ('attribution',),
     'faults': (
         'command_line',
+        'config/test_object_store.py',
         'data/test_cache_damage.py',
         'devices/test_compiling.py',
         'hosts',
@@ -124,6 +125,7 @@ TABLE = {
         'data/test_file_formats.py',
         'data/test_seqio_tasks.py',
         'data/test_sources.py',
+        'runs/test_bucket_runs.py',
         'runs/test_by_length.py',
         'runs/test_cut_documents.py',
         'runs/test_dry_run.py',
@@ -252,6 +254,29 @@ def small_model_config():
   config.update(vocab_size=60, d_model=32, d_state=8, d_ff=64, d_kv=8)
   config.update(num_heads=4, num_layers=2, num_decoder_layers=2)
   return config
+
+
+@pytest.fixture
+def bucket(tmp_path, monkeypatch):
+  """An empty `bucket_server.Bucket`; copies lie below tmp_path/home."""
+  # pylint: disable=g-import-not-at-top
+  from locost_jax.config import object_store
+  from tests import bucket_server
+
+  for name, value in {
+      **bucket_server.ENVIRONMENT,
+      'XDG_CACHE_HOME': str(tmp_path / 'home'),
+  }.items():
+    monkeypatch.setenv(name, value)
+  quick = dict(max_retries=3, initial_delay='10ms', max_delay='20ms')
+  monkeypatch.setattr(object_store, 'RETRIES', quick)
+  object_store.FOUND.clear()
+  served = bucket_server.Bucket()
+  monkeypatch.setenv('TENSORSTORE_GCS_HTTP_URL', served.url)
+  object_store.Bucket.cache_clear()
+  yield served
+  served.close()
+  object_store.FOUND.clear()
 
 
 @pytest.fixture

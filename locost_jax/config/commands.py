@@ -27,6 +27,7 @@ from ml_collections import ConfigDict
 from locost_jax import files
 from locost_jax.config import config_files
 from locost_jax.config import help_pages
+from locost_jax.config import object_store
 from locost_jax.config import schema
 from locost_jax.errors import FULL
 from locost_jax.errors import InputError
@@ -151,7 +152,8 @@ def one_line_errors():
   try:
     yield
   except InputError as error:
-    line, status = 'error: ' + ' '.join(str(error).split()), 2
+    line = object_store.original(' '.join(str(error).split()))
+    line, status = f'error: {line}', 2
   except Stopped as error:
     line, status = error, error.status
   except OSError as error:

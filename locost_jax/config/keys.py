@@ -8,6 +8,7 @@ the entry leaves open. `config.schema` makes from the table the default config,
 
 from locost_jax.config import decode_settings
 from locost_jax.config import kinds
+from locost_jax.config import object_store
 from locost_jax.config.kinds import COUNT
 from locost_jax.config.kinds import IDS
 from locost_jax.config.kinds import integer
@@ -30,8 +31,9 @@ _SEED = integer(0, SEED)
 _LENGTH = integer(2, TOKENS)
 _LENGTHS = kinds.lengths(TOKENS)
 _PATH = kinds.path()
+_DATA = kinds.path('gs')  # a copy of what is in a bucket
 # hf://org/name is a model on the Hugging Face Hub.
-_MODEL = kinds.path('hf')
+_MODEL = kinds.path('hf', 'gs')
 
 
 DATA = {
@@ -40,10 +42,10 @@ DATA = {
         '',
         'instead of a task: JSONL, CSV, TSV, parquet or text files; names '
         'and glob patterns, separated by commas; or a Function of rows',
-        _PATH,
+        _DATA,
     ),
-    'validation_files': Key('', "'': 2% of the training rows, by hash", _PATH),
-    'test_files': Key('', "files; '': no test split", _PATH),
+    'validation_files': Key('', "'': 2% of the training rows, by hash", _DATA),
+    'test_files': Key('', "files; '': no test split", _DATA),
     'input_field': Key('document', 'the field with the input'),
     'target_field': Key('summary', 'the field with the target'),
     'query_field': Key('', "the field with a query; '': `query`, if present"),
@@ -63,7 +65,7 @@ DATA = {
         'train',
         "A directory or file of T5's or BART's vocabulary, 'byte', or "
         "'train' to train one on the data",
-        _PATH,
+        _DATA,
     ),
     'vocabulary_size': Key(
         8000, 'tokens of a trained one, with extra ids', integer(104, MILLION)
@@ -72,7 +74,11 @@ DATA = {
     'max_target_length': Key(512, 'most tokens of a target, with eos', _LENGTH),
     'input_buckets': Key((), 'padded lengths; (): 2^k, 1.5 * 2^k', _LENGTHS),
     'target_buckets': Key((), 'padded lengths; (): 2^k, 1.5 * 2^k', _LENGTHS),
-    'cache_dir': Key('', "directory of token caches; '': WORKDIR/cache", _PATH),
+    'cache_dir': Key('', "directory of token caches; '': WORKDIR/cache", _DATA),
+    'bucket_disk': Key(
+        object_store.DISK,
+        'most GiB that a host copies of each gs:// path to its own disk',
+    ),
     'window_shards': Key(8, 'large corpora: shards shuffled at once', _MILLION),
     'corpora_dir': Key('corpora', 'directory of papers/prepare.py', _PATH),
     'tfds_dir': Key('', "TFDS's directory; '': its default", kinds.path('*')),

@@ -93,8 +93,8 @@ def check_flags(flags, command):
 
 
 def check_path(name, path):
-  """Raises an InputError for a path that is not local."""
-  _check(name, name, kinds.path(), path)
+  """Raises an InputError for a path that is neither local nor in a bucket."""
+  _check(name, name, kinds.path('gs'), path)
 
 
 def _check(where, key, kind, value):

@@ -76,6 +76,12 @@ def trim_after_compiling(shortest=0.5):
   jax.monitoring.register_event_duration_secs_listener(trim)
 
 
+def cache_directory():
+  """Returns the directory in which a user's programs keep what they can remake."""
+  caches = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
+  return os.path.join(os.path.abspath(caches), 'locost_jax')
+
+
 def keep_programs(directory=None):
   """Lets JAX keep the programs that it compiles from now on.
 
@@ -89,9 +95,7 @@ def keep_programs(directory=None):
   if own := os.environ.get('JAX_COMPILATION_CACHE_DIR'):
     _report_errors(own)
     return own
-  caches = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
-  directory = directory or os.environ.get(PROGRAM_CACHE)
-  directory = directory or os.path.join(caches, 'locost_jax')
+  directory = directory or os.environ.get(PROGRAM_CACHE) or cache_directory()
   if directory == OFF:
     return None
   directory = os.path.join(os.path.abspath(directory), 'xla')

@@ -18,6 +18,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from locost_jax.config import object_store
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import corpus_rows
 from locost_jax.data import preprocessors
@@ -50,6 +51,7 @@ class Job:
     limit: maximum records; 0: all. With a limit one process works.
     number: of this process; the others are set by `build`.
     parts: directory of the blocks.
+    objects: what this run has found in buckets, so that all processes read it.
   """
 
   config: dict
@@ -60,6 +62,7 @@ class Job:
   processes: int = 1
   number: int = 0
   parts: str = ''
+  objects: dict = dataclasses.field(default_factory=object_store.FOUND.copy)
 
 
 def build(job, key, path, show=lambda records: None):
@@ -122,6 +125,7 @@ def tokenise(job, team=None, finished=None, show=lambda records: None):
 
   Of P processes, which all read all rows, process p makes every P-th block.
   """
+  object_store.FOUND.update(job.objects)
   config, parts = ConfigDict(job.config), pathlib.Path(job.parts)
   found = corpus_lib.corpus(config)
   shards = found.splits[job.split]

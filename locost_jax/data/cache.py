@@ -36,6 +36,7 @@ from absl import flags
 
 from locost_jax import files
 from locost_jax.config import commands
+from locost_jax.config import object_store
 from locost_jax.config.progress import duration
 from locost_jax.config.progress import Progress
 from locost_jax.data import blocks
@@ -113,13 +114,18 @@ def _open(config, vocabulary, split, directory, processes, allow_other_caches):
   found = corpus_lib.corpus(config)
   if split not in found.splits:
     return None
-  path, key = _find_earlier(
-      *locate(config, found, vocabulary, split, directory)
-  )
+  path, key = locate(config, found, vocabulary, split, directory)
+  if in_bucket := object_store.is_uri(config.data.cache_dir):
+    path = object_store.copy_cache(config.data, path.name)
+  path, key = _find_earlier(path, key)
   begun = path.exists() or pathlib.Path(f'{path}.parts').exists()
   if config.data.cache_dir and not allow_other_caches and not begun:
     _refuse_others(path, key)
-  if split == 'train' and is_large(config, found):
+  is_streamed = split == 'train' and is_large(config, found)
+  if in_bucket:
+    shards = range(len(found.splits[split])) if is_streamed else ()
+    _check_whole(path, key, shards)
+  if is_streamed:
     return streamed.StreamedCache(
         config, vocabulary, found.splits[split], key, path, processes
     )
@@ -160,6 +166,9 @@ def _refuse_others(path, key):
 
   A cache may take hours; another one must not be built by accident.
   """
+  output = object_store.original(f'{path.parent}/')
+  is_copy = object_store.is_uri(output)
+  output = f'DIR, and copy DIR to {output}' if is_copy else path.parent
   for other, made_by in _caches_beside(path):
     if made_by.get('corpus') != key['corpus']:
       continue
@@ -173,8 +182,24 @@ def _refuse_others(path, key):
     raise InputError(
         f'{other} was made with other settings: {", ".join(differences)}; to '
         'make a cache for this run, use `python -m locost_jax.data.cache` with '
-        f'the same --config and --output={path.parent}'
+        f'the same --config and --output={output}'
     )
+
+
+def _check_whole(path, key, shards):
+  """Raises an InputError unless the copy of a cache in a bucket is complete.
+
+  ArrayRecord takes a missing or a truncated file for one without records.
+  """
+  of_shard = streamed.shard_path, streamed.shard_key
+  parts = [[find(path, shard) for find in of_shard] for shard in shards]
+  for part, expected in parts or [(path, key)]:
+    if not records.is_complete(part, expected):
+      raise InputError(
+          f'{part}: is missing, or differs from its {records.STATS} and '
+          f'{records.KEY}: expected a whole cache, made by `python -m '
+          'locost_jax.data.cache` with the same --config and copied there'
+      )
 
 
 def is_large(config, found):

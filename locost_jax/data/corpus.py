@@ -138,7 +138,7 @@ def _settings(config, section):
 def _find_files(data):
   """Finds the files that a config names: split -> sorted paths."""
   return {
-      split: sources.expand_globs(data[f'{split}_files'])
+      split: sources.expand_globs(data[f'{split}_files'], data.bucket_disk)
       for split in ('train', 'validation', 'test')
       if data[f'{split}_files']
   }

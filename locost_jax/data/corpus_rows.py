@@ -13,6 +13,7 @@ import os
 from typing import Callable, NamedTuple
 
 from locost_jax.config import kinds
+from locost_jax.config import object_store
 from locost_jax.data import gsg
 from locost_jax.data import pages
 from locost_jax.data import sources
@@ -47,7 +48,7 @@ class Corpus(NamedTuple):
 
 
 def stat_files(files):
-  """Returns [[absolute path, bytes, modification time or hash]]."""
+  """Returns [[absolute or gs:// path, bytes, time, hash or generation]]."""
   sizes = []
   for file in files:
     if isinstance(file, kinds.Function):
@@ -57,6 +58,8 @@ def stat_files(files):
 
       stat = epath.Path(file).stat()
       sizes.append([file, stat.length, stat.mtime])
+    elif origin := object_store.origin(file):
+      sizes.append([origin[0], os.path.getsize(file), origin[1]])
     else:
       stat = os.stat(file)
       sizes.append([os.path.abspath(file), stat.st_size, stat.st_mtime_ns])

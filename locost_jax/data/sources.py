@@ -21,6 +21,7 @@ import sys
 import zlib
 
 from locost_jax.config import kinds
+from locost_jax.config import object_store
 from locost_jax.errors import InputError
 
 # Maximum characters of a document in formats without a limit of their own; more
@@ -48,19 +49,24 @@ def hash_key(key):
 # --- Files -------------------------------------------------------------------
 
 
-def expand_globs(globs):
+def expand_globs(globs, disk=object_store.DISK):
   """Finds the files of comma-separated glob patterns.
 
   Args:
-    globs: such as 'a/train-*.jsonl.gz,b.jsonl'; a Function is its own file.
+    globs: such as 'a/train-*.jsonl.gz,b.jsonl'; a Function is its own file, and
+      gs:// means copies of its objects.
+    disk: the most GiB of the copies of a pattern.
   """
   if isinstance(globs, kinds.Function):
     return [globs]
-  files = set()
+  files = {}  # name, which decides the order -> path
   patterns = [p.strip() for p in globs.split(',') if p.strip()]
   if not patterns:
     raise InputError(f'{globs!r}: expected at least one file or glob pattern')
   for pattern in patterns:
+    if object_store.is_uri(pattern):
+      files.update(object_store.copy_matches(pattern, disk))
+      continue
     # The name of an existing file is not a pattern, even with brackets.
     matches = [pattern]
     if not os.path.isfile(pattern):
@@ -70,8 +76,8 @@ def expand_globs(globs):
       is_pattern = glob.has_magic(pattern)
       what = 'no file matches this pattern' if is_pattern else 'no such file'
       raise InputError(f'{pattern}: {what}')
-    files.update(matches)
-  return sorted(files)
+    files.update(zip(matches, matches))
+  return [files[name] for name in sorted(files)]
 
 
 def read_jsonl(files, fields=()):

@@ -13,6 +13,7 @@ import pathlib
 import sys
 import tempfile
 
+from locost_jax.config import object_store
 from locost_jax.config import schema
 from locost_jax.data import corpora
 from locost_jax.data import corpus as corpus_lib
@@ -75,7 +76,8 @@ def check(config):
       for split in found.splits:
         _check_any(member, found, split)
   if data.vocabulary not in ('train', 'byte'):
-    if not os.path.exists(data.vocabulary):
+    is_here = object_store.is_uri(data.vocabulary)  # or loading it says why not
+    if not is_here and not os.path.exists(data.vocabulary):
       raise InputError(
           f'config.data.vocabulary={data.vocabulary!r}: no such file; give a '
           "SentencePiece model (T5's is the spiece.model or tokenizer "
@@ -255,6 +257,8 @@ def find_vocabulary(config):
   check_training(config)
   if data.cache_dir:
     home = vocabulary_home(config, data.cache_dir)
+    if object_store.is_uri(data.cache_dir):
+      home = object_store.copy_cache(config.data, home.name)
     if home.exists():
       return vocabulary_lib.load_vocabulary(home)
   print(

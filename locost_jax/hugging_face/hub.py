@@ -19,6 +19,7 @@ import sys
 import uuid
 
 from locost_jax import files
+from locost_jax.config import object_store
 from locost_jax.config import progress
 from locost_jax.errors import FULL
 from locost_jax.errors import InputError
@@ -48,14 +49,17 @@ TOKENIZER_FILES = (
     'special_tokens_map.json',
     'added_tokens.json',
 )
+# Patterns of what reads the parameters of a run, or of an export.
+_MODEL_FILES = '* */config.json */queries.json **/vocabulary/*'
+_STEP_FILES = '{0}manifest.json {0}metrics/* {0}params/**'
 
 
 def find_directory(name, allow_download=None):
   """Returns the directory of a model; downloads a model of the Hub.
 
   Args:
-    name: a local directory, builtin:name, or hf://org/name or
-      hf://org/name@revision.
+    name: a local directory, one in a bucket (gs://), builtin:name, or
+      hf://org/name or hf://org/name@revision.
     allow_download: whether org/name is a name on the Hub if there is no such
       directory; None: no, and the caller has no option that allows it.
   """
@@ -67,6 +71,8 @@ def find_directory(name, allow_download=None):
           f'{PREFIX}org/name@revision'
       )
     return download(name[len(PREFIX) :])
+  if object_store.is_uri(name):
+    return _copy(name)
   if name.startswith(find_builtin.PREFIX):
     return find_builtin.find_directory(name)
   if os.path.isdir(name):
@@ -85,6 +91,16 @@ def find_directory(name, allow_download=None):
       f'{visible(name) or repr(name)}: no such directory; a model on the '
       f'Hugging Face Hub is {PREFIX}org/name[@revision]{also}'
   )
+
+
+def _copy(uri):
+  """Copies the model of a directory in a bucket; returns its directory here."""
+  root, _, step = uri.rstrip('/').rpartition('/checkpoints/')
+  if not step.isdecimal():
+    root, step = uri.rstrip('/'), ''
+  steps = _STEP_FILES.format(f'checkpoints/{step}/' if step else '**/')
+  copy = object_store.local(root, (*_MODEL_FILES.split(), *steps.split()))
+  return os.path.join(copy, 'checkpoints', step) if step else copy
 
 
 def download(text):

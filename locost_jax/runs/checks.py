@@ -6,6 +6,7 @@ import os
 from locost_jax import files
 from locost_jax import models
 from locost_jax.config import decode_settings
+from locost_jax.config import object_store
 from locost_jax.config import schema
 from locost_jax.data import mixture
 from locost_jax.data import order
@@ -46,8 +47,9 @@ def check_configs(setups, workdir):
   files.check_directory('--workdir', workdir)
   for setup in setups:
     check_keys(setup, setups[0])
-    if setup.config.data.cache_dir:
-      files.check_directory('data.cache_dir', setup.config.data.cache_dir)
+    cache_dir = setup.config.data.cache_dir
+    if cache_dir and not object_store.is_uri(cache_dir):
+      files.check_directory('data.cache_dir', cache_dir)
   resume.check_unchanged(setups, workdir)
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from locost_jax.config import object_store
 from locost_jax.config import versions
 from locost_jax.data import mixture
 from locost_jax.data import tasks
@@ -282,7 +283,8 @@ def initial_params(setup):
   if the directory of train.init_from is missing.
   """
   settings = setup.config.train
-  if settings.init_from and not os.path.isdir(settings.init_from):
+  source = settings.init_from
+  if source and not (object_store.is_uri(source) or os.path.isdir(source)):
     return None
   given, _ = warm_start.load(setup.config, setup.shapes)
   with jax.set_mesh(setup.mesh):

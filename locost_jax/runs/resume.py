@@ -25,7 +25,7 @@ from locost_jax.workdir import phases as phases_lib
 # Keys that may change: they change losses only by rounding (and by the units
 # that dropout picks). More steps extend a run; `check_steps` checks its rate.
 _FREE = re.compile(
-    r'(mesh|checkpoint|eval|decode)\..*'
+    r'(mesh|checkpoint|eval|decode)\..*|data\.bucket_disk'
     r'|train\.(steps|remat|accumulate|max_nonfinite_steps|timeout|patience)'
     r'|train\.\w+_every'
 )

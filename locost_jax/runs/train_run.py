@@ -6,6 +6,7 @@ import shutil
 import jax
 
 from locost_jax import files
+from locost_jax.config import object_store
 from locost_jax.data import corpus
 from locost_jax.data import records
 from locost_jax.data import tasks
@@ -68,6 +69,10 @@ def _prepare(config, setups, workdir):
         ('train', 'validation'),
         allow_other_caches=len(setups) > 1,
     )
+  found, *others = collective.gather_rows([object_store.FOUND])
+  for name, objects in found.items():
+    if any(other.get(name, objects) != objects for other in others):
+      raise InputError(f'{name}: was replaced while the hosts began to read it')
   return vocabulary
 
 

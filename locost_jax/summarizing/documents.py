@@ -22,6 +22,7 @@ import sys
 from typing import Any, NamedTuple
 
 from locost_jax import files
+from locost_jax.config import object_store
 from locost_jax.data import pages as pages_lib
 from locost_jax.data import sources
 from locost_jax.devices import memory
@@ -166,6 +167,8 @@ def read(names, fields=Fields(), report=print, most=None, held=None):
   if held is None and free is not None:
     held = int(free * _PART_OF_ALL)
   documents, failures = [], []
+  for name in names:
+    object_store.forget(name)
   for path in _paths(names, report):
     for found in _read_safely(path, fields, most):
       if isinstance(found, Note):
@@ -217,17 +220,25 @@ def find(name, report=print):
   """Returns the files of a name: itself, or the readable ones below it.
 
   Args:
-    name: a file or a directory; hidden files and directories are passed over.
+    name: a file or a directory, also in a bucket (gs://); hidden files and
+      directories are passed over.
     report: called with a line where others were passed over.
 
   Raises:
     InputError: there is nothing of this name, or nothing readable in it.
   """
-  if not os.path.exists(name):
-    raise InputError(f'{name or repr(name)}: no such file')
-  if not os.path.isdir(name):
-    return [name]
   paths = []
+  if object_store.is_uri(name):
+    bucket, own = object_store.parse(name)
+    found = object_store.find(name)
+    paths = [f'{object_store.PREFIX}{bucket}/{inner}' for inner in found]
+    if own in found:
+      return paths
+    paths = [path for path in paths if '/.' not in path[len(name) :]]
+  elif not os.path.exists(name):
+    raise InputError(f'{name or repr(name)}: no such file')
+  elif not os.path.isdir(name):
+    return [name]
   for folder, folders, inside in os.walk(name):
     folders[:] = sorted(f for f in folders if not f.startswith('.'))
     paths += [
@@ -256,9 +267,9 @@ def _read_safely(path, fields, most):
     return
   where = 'standard input' if path == '-' else path
   try:
-    yield from _read_file(path, where, fields, most)
+    yield from _read_file(path, object_store.local(path), where, fields, most)
   except InputError as error:
-    yield error
+    yield InputError(object_store.original(str(error)))
   except Exception as error:  # whatever a parser or a decompressor raises
     reason = getattr(error, 'strerror', None) or (
         f'{type(error).__name__}: {" ".join(str(error).split())}'
@@ -266,22 +277,22 @@ def _read_safely(path, fields, most):
     yield InputError(f'{where}: cannot be read: {reason}')
 
 
-def _read_file(path, where, fields, most):
-  """Yields the Documents of a file and an InputError for each bad row."""
+def _read_file(path, opened, where, fields, most):
+  """Yields the Documents of a file or its copy; InputErrors for bad rows."""
   lower = path.lower()
   if path != '-':
-    files.check_regular(path)
+    files.check_regular(opened)
   if lower.endswith(_ROWS):
     count = 0
     for count, (number, line) in enumerate(
-        sources.read_lines(path, most), start=1
+        sources.read_lines(opened, most), start=1
     ):
       yield _read_row(path, number, line, fields)
     if not count:
       raise InputError(f'{path}: holds no document')
     return
   kind = os.path.splitext(lower.removesuffix('.gz'))[1]
-  found = readers.read(kind, _read_bytes(path, where, most), where, most)
+  found = readers.read(kind, _read_bytes(opened, where, most), where, most)
   if not found.text.strip():
     raise InputError(f'{where}: an empty document')
   yield from map(Note, found.notes)

@@ -22,6 +22,7 @@ import numpy.typing
 from locost_jax import files
 from locost_jax import models
 from locost_jax.config import decode_settings
+from locost_jax.config import object_store
 from locost_jax.config import progress
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
@@ -379,8 +380,9 @@ def load(
   Args:
     directory: a WORKDIR (it stands for its last finished phase and there for
       its best checkpoint, or its latest), a checkpoint in it, a Hugging Face
-      directory, a name on its Hub: hf://org/name[@revision], or
-      builtin:documentation, the model that comes with the package.
+      directory, each also in a bucket (gs://), a name on the Hub:
+      hf://org/name[@revision], or builtin:documentation, which comes with the
+      package.
     dtype: of matmuls and activations: float32 or bfloat16. float64 (with
       jax_enable_x64) computes everything in it.
     convolution: 'exact', or 'release' to reproduce the CUDA path that released
@@ -401,6 +403,7 @@ def load(
   Raises:
     InputError: nothing there, or something missing, unused or mismatched.
   """
+  object_store.forget(os.fspath(directory))
   directory = hub.find_directory(directory, allow_download)
   run, data = find.find_run(directory), None
   if run is None:

@@ -27,6 +27,7 @@ import os
 
 from locost_jax import files
 from locost_jax.config import kinds
+from locost_jax.config import object_store
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_vocabulary
@@ -36,6 +37,7 @@ from locost_jax.vocabularies import tokenizer_vocabulary
 
 MODEL_FILE = 'spiece.model'
 INFO_FILE = 'vocabulary.json'
+_FILES = '*.model', '*.json', '*.txt'  # to copy from a directory in a bucket
 _INFO_KINDS = {
     'kind': kinds.choice('byte', 'sentencepiece', 'pegasus', 'tokenizer'),
     'extra_ids': kinds.integer(0, 10**5),
@@ -89,11 +91,11 @@ def load_vocabulary(path):
   Args:
     path: 'byte'; a SentencePiece model file; tokenizer.json, or vocab.json
       with merges.txt; or a directory with one of these (SentencePiece first)
-      or with what `save_vocabulary` wrote.
+      or with what `save_vocabulary` wrote; all of these also in a bucket.
   """
   if path == 'byte':
     return byte_vocabulary.ByteVocabulary()
-  path = os.fspath(path)
+  path = object_store.local(os.fspath(path), _FILES)
   if not os.path.exists(path):
     raise InputError(
         f'{path}: no such vocabulary; expected a SentencePiece '

@@ -119,8 +119,8 @@ KEYS = [
     ('checkpoint.keep_best', -1, 'expected an integer, 0 <= keep_best'),
     # Paths that this command cannot use.
     ('data.test_files', 'a.jsonl,s3://b', 's3:// cannot be used here'),
-    ('data.vocabulary', 'gs://b/v', 'gs:// cannot be used here: expected a l'),
-    ('train.init_from', 'gs://b/c', 'expected a local path or hf://'),
+    ('data.vocabulary', 's3://b/v', 's3:// cannot be used here: expected a l'),
+    ('train.init_from', 's3://b/c', 'expected a local path or hf://'),
     ('data.cache_dir', 'train.jsonl', 'train.jsonl is not a directory'),
     ('data.cache_dir', 'train.jsonl/c', 'train.jsonl is not a directory'),
 ]
@@ -158,12 +158,12 @@ OTHER_COMMANDS = [
     (bench, ['train', '--config.optim.b1=2'], 'optim.b1=2: expected 0 <= b1 <'),
     (summarize, [MODEL, '--memory_limit=nan', 'a'], 'a finite number, memory_'),
     (summarize, [MODEL, '--temperature=nan', 'a'], '--temperature=nan: expect'),
-    (summarize, ['--checkpoint=gs://b/c', 'a'], 'local path or hf://'),
+    (summarize, ['--checkpoint=s3://b/c', 'a'], 'local path or hf://'),
     (summarize, [MODEL, '--report=s3://a.html', 'a'], 's3:// cannot be used'),
     (summarize, [MODEL, 's3://b/a.txt'], 's3:// cannot be used here'),
-    (convert, ['--source=gs://b', '--target=x'], '--source=gs://b: gs:// can'),
+    (convert, ['--source=s3://b', '--target=x'], '--source=s3://b: s3:// can'),
     (convert, ['--source=x', '--target=gs://b'], '--target=gs://b: gs:// can'),
-    (inspect, ['--config.data.train_files=gs://b/*'], 'train_files=gs://b/*: '),
+    (inspect, ['--config.data.train_files=s3://b/*'], 'train_files=s3://b/*: '),
     (inspect, ['--config.data.max_input_length=1000000000000'], '<= 100,000'),
     (cache, ['--output=gs://b/caches'], '--output=gs://b/caches: gs:// cann'),
     (main, [CONFIG, '--preflight', '--workdir=gs://b/run'], 'gs:// cannot be'),
@@ -234,7 +234,7 @@ def test_the_corrected_command_runs(run_command, guard, place):
 
 @pytest.mark.parametrize(
     'path, good',
-    [('runs/a', True), ('hf://org/name', True), ('gs://b', False)],
+    [('runs/a', True), ('hf://org/name', True), ('s3://b', False)],
 )
 def test_schemes_of_a_model(path, good):
   if good:
