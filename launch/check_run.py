@@ -3,7 +3,8 @@
   python launch/check_run.py --topology=v5litepod-16 --config=FILE [FLAG ...]
 
 The flags are those of locost_jax.main. It opens none of the run's files: it
-prints a line `needs KEY=PATH` for each, then `slice NAME DEVICES HOSTS`. Bad input is one line on stderr, and status 2, as in the run itself.
+prints a line `needs KEY=PATH` for each, then `slice NAME DEVICES HOSTS`. Bad
+input is one line on stderr, and status 2, as in the run itself.
 """
 
 import glob
@@ -55,7 +56,8 @@ def main(values, arguments):
     size = vocabulary.load_vocabulary(path).size
     preflight.check_expected(expected, f'{path} has {{:,}}', vocabulary=size)
   for key, path in needs:
-    print(f'needs {key}={path}')
+    if '://' not in path:  # the workers fetch it
+      print(f'needs {key}={path}')
   print(f'slice {topology} {devices} {hosts}')
 
 
@@ -79,7 +81,7 @@ def list_files(config):
           yield f'data.{key}', path
   if data.vocabulary not in ('train', 'byte'):
     yield 'data.vocabulary', data.vocabulary
-  if config.train.init_from and '://' not in config.train.init_from:
+  if config.train.init_from:
     yield 'train.init_from', config.train.init_from
   for task in () if data.tfds_dir else tasks.members(config):
     if task not in (*corpus_lib.BUILT_IN, 'jsonl'):

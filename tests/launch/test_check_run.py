@@ -66,6 +66,7 @@ def test_files(run_command, check_run, tmp_path, monkeypatch):
       check_run,
       '--topology=v5e-4',
       '--config.data.train_files=a*.jsonl, /mnt/c-*.gz',
+      '--config.data.validation_files=gs://b/v-*.gz',
       '--config.data.test_files=b.jsonl',
       '--config.data.vocabulary=train',
       '--config.train.init_from=runs/first',
