@@ -159,7 +159,7 @@ BUILT_IN = ROOT / 'locost_jax/builtin/documentation/vocabulary'
     [
         (['--topology=v5e-17'], '--topology=v5e-17: expected an accelerator'),
         (['--config.data.trian_files=/x'], 'no key config.data.trian_files'),
-        (['--config.data.train_files=gs://b/x'], 'gs:// cannot be used here'),
+        (['--config.data.train_files=s3://b/x'], 's3:// cannot be used here'),
         (['--config.mesh.fsdp=3'], 'at most the 16 devices'),
         (['--config.train.batch_size=24'], 'expected a multiple of 16'),
         (['--config.data.task=c5'], "data.task='c5' is none of"),
