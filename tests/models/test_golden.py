@@ -272,7 +272,7 @@ def test_padding_changes_nothing_in_t5(folder):
   np.testing.assert_allclose(got, io['f64/logits'], rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize('folder', LOCOST)
+@products.parametrize('folder', LOCOST, LOCOST[::2])
 @golden.MOSTLY_FLOAT64
 def test_the_matrix_transform(folder, dtype, atol, bound):
   """States, logits, loss and gradients, to the tolerance of the FFT."""
