@@ -29,6 +29,8 @@ MACHINE_METRICS = tuple(
         'samples_per_second',
         'step_seconds',
         'data_wait',
+        'goodput',
+        'run_seconds',
         'mfu',
         'peak_bytes',
     )

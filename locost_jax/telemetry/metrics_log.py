@@ -145,6 +145,16 @@ def read_total_tokens(path, step, logged):
   return tokens
 
 
+def read_seconds(path, step):
+  """Returns a run's (seconds of the steps up to `step`, of everything)."""
+  useful = total = 0.0
+  for _, row in _read_lines(path):
+    total = row.get('train/run_seconds', total)
+    if row['step'] <= step:
+      useful = row.get('train/goodput', useful / (total or 1)) * total
+  return useful, total
+
+
 def keys(path):
   """Returns the sorted names of all numbers in a metrics.jsonl."""
   _expect_file(path)

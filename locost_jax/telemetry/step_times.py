@@ -85,7 +85,9 @@ class StepTimes:
     """Starts to measure."""
     self._clock = clock
     self._excluded = self._waited = 0.0
-    self._marks = collections.deque([_Mark(clock(), start_step)], maxlen=64)
+    self._start = clock()
+    start = _Mark(self._start, start_step)
+    self._marks = collections.deque([start], maxlen=64)
 
   def add(self, step, tokens, samples, flops):
     """Counts a finished step."""
@@ -122,6 +124,10 @@ class StepTimes:
     outputs = jax.tree.leaves(running)
     if all(x.is_ready() for x in outputs):
       self._waited += self._clock() - start
+
+  def seconds(self):
+    """Returns (seconds of finished steps, of everything since the start)."""
+    return self._marks[-1].seconds - self._start, self._clock() - self._start
 
   def rates(self, peak=None):
     """Returns the known rates: name -> number; {} before the first step.

@@ -99,6 +99,9 @@ class Telemetry:
         start.step,
         start.step if start.logged is None else start.logged,
     )
+    # Steps that a resumed run repeats are no longer useful.
+    path = workdir / 'metrics.jsonl'
+    self._seconds = metrics_log.read_seconds(path, start.step)
     self._metrics = metrics_log.MetricsLog(
         workdir,
         start.step,
@@ -214,6 +217,8 @@ class Telemetry:
     if self._quiet:
       return {}
     row = self._step_times.rates(self._peak)
+    useful, total = map(sum, zip(self._seconds, self._step_times.seconds()))
+    row |= dict(goodput=useful / max(total, 1e-9), run_seconds=total)
     row['peak_bytes'] = int(memory.peak_bytes())
     if self._total_tokens is not None:
       self._total_tokens += int(tokens)

@@ -70,7 +70,7 @@ def test_unknown_numbers_are_absent(tmp_path):
   (plain,), (peak,) = _rows(tmp_path / 'a'), _rows(tmp_path / 'b')
   names = (
       'tokens_per_second samples_per_second step_seconds data_wait peak_bytes '
-      'total_tokens'
+      'total_tokens goodput run_seconds'
   )
   assert plain.keys() == {'step', *(f'train/{n}' for n in names.split())}
   # 3 TFLOP in 2 seconds, on 2 devices of 1.5 TFLOP/s.
@@ -311,7 +311,7 @@ def test_a_real_run_with_all_options(tmp_path, fake_wandb):
   names = (
       'loss accuracy grad_norm learning_rate weight tokens samples flops '
       'nonfinite tokens_per_second samples_per_second step_seconds data_wait '
-      'mfu peak_bytes total_tokens'
+      'mfu peak_bytes total_tokens goodput run_seconds'
   ).split()
   names += [
       f'grad_norm/{name}'

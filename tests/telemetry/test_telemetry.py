@@ -250,6 +250,40 @@ def test_waiting_does_not_count_while_a_step_runs(make):
   out.close()
 
 
+def test_goodput_is_the_share_of_time_in_steps_that_are_kept(make, tmp_path):
+  """10 s to compile, 5 steps of 4 s, 10 s to save; killed, resumed at step 2."""
+  path = tmp_path / 'metrics.jsonl'
+
+  def go_on(out, clock, steps):
+    with out.activity('compiling'):
+      clock.now += 10
+    for number in steps:
+      clock.now += 4
+      out.progress(number, dict(loss=3.0, tokens=100))
+      row = dict(loss=3.0, tokens=100, nonfinite=0)
+      out.log_steps(number, [row])
+      out.log_evaluation(number, {'eval/a/loss': 2.0})
+    with out.activity('saving'):
+      clock.now += 10
+    return out.machine_metrics(0)
+
+  clock = Clock()
+  out = make(9, clock=clock)
+  row = go_on(out, clock, range(1, 6))
+  assert (row['goodput'], row['run_seconds']) == (0.5, 40)
+  out.close()
+  # The last line, of step 5, is from before the save.
+  assert read_jsonl(path)[-2]['train/run_seconds'] == 30
+  clock.now += 1000  # nothing runs
+  out = make(9, clock=clock, step=2)
+  row = go_on(out, clock, range(3, 5))
+  assert row['run_seconds'] == 30 + 28
+  assert row['goodput'] == pytest.approx((2 * 4 + 2 * 4) / 58)
+  out.close()
+  kept = [x for x in read_jsonl(path) if 'train/loss' in x]
+  assert [x['train/run_seconds'] for x in kept] == [14, 18, 44, 48]
+
+
 def test_the_time_of_a_step_without_compilations(make):
   """Steps of 2 seconds; before each, the next one compiles."""
   clock = Clock()
