@@ -199,16 +199,12 @@ def _load(values):
   compiling.announce()
   speed.trim_after_compiling()
   checkpoint = hub.find_directory(values.checkpoint, values.allow_download)
-  try:
-    summarizer = locost_jax.load(
-        checkpoint,
-        dtype=values.dtype,
-        language=values.language,
-        **{name: values[name].value for name in _PAGES},
-    )
-  except InputError as error:
-    flag = '--' if str(error).startswith('language=') else ''
-    raise InputError(f'{flag}{error}') from None
+  summarizer = locost_jax.load(
+      checkpoint,
+      dtype=values.dtype,
+      language=values.language,
+      **{name: values[name].value for name in _PAGES},
+  )
   if summarizer.vocabulary is None:
     raise InputError(
         f'{checkpoint}: has no vocabulary (spiece.model or tokenizer.json)'
@@ -225,10 +221,7 @@ def _load(values):
 
 
 def name_task_settings(checkpoint, given=None):
-  """Reports the settings for summarizing of a Hugging Face directory.
-
-  given: the prefix of --prefix, or None.
-  """
+  """Reports a Hugging Face directory's settings; given is --prefix."""
   from locost_jax.hugging_face import configs
 
   prefix, own = configs.task_settings(checkpoint)

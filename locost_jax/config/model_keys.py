@@ -162,6 +162,14 @@ MODELS = {
         'global_tokens': Key(
             1, 'first tokens that see all and that all see', integer(0, TOKENS)
         ),
+        'separator_id': Key(
+            -1,
+            "tokens of this id do, too (PRIMERA's <doc-sep>); -1: none",
+            integer(-1, IDS),
+        ),
+        'max_separators': Key(
+            64, 'most of them in a document; the first count', _TOKENS
+        ),
     },
     'pagesum': _BART
     | {

@@ -73,6 +73,8 @@ KEYS = {
         ('max_target_positions', 'max_decoder_position_embeddings', 1024),
         ('attention_window', 'attention_window', 512),
         ('global_tokens', 'led_global_tokens', 1),
+        ('separator_id', 'led_separator_id', -1),
+        ('max_separators', 'led_max_separators', 64),
         # LED never scales, whatever scale_embedding says in a config.json.
         ('scale_embedding', 'led_scale_embedding', False),
     ),
@@ -252,11 +254,8 @@ def from_released(theirs, tensors=(), path='config.json'):
 def architecture(config):
   """Returns the keys of a `config.model` that its weights need, as a dict."""
   own = model_keys.MODELS[config['name']]
-  return {
-      key: config.get(key, own[key].default)
-      for key in own
-      if key in _OF_WEIGHTS
-  }
+  keys = [key for key in own if key in _OF_WEIGHTS]
+  return {key: config.get(key, own[key].default) for key in keys}
 
 
 def _check_equal(theirs, expected, path, what):

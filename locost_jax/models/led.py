@@ -8,9 +8,10 @@ attends to all tokens, with its own projections of queries, keys and values:
   global  softmax over all s of q'_t . k'_s
 
 and one output projection for both. Global are the first `global_tokens` tokens
-of a document, or those where its row of an integer input_mask is 2, of which
-the first `global_tokens` count (0 is padding, 1 any other token). The rest is
-BART's; position i has row i of the table, and the decoder fewer positions.
+of a document and its separators (PRIMERA, Xiao et al. 2022), or those where its
+row of an integer input_mask is 2 (0 is padding, 1 any other token); at most
+`most_global` of them, the first ones. The rest is BART's; position i has row i
+of the table, and the decoder fewer positions.
 
 Axes: those of `encoder_decoder.Model`, and G global tokens.
 """
@@ -34,6 +35,8 @@ class LEDConfig(bart.BartConfig):
   attention_window: int | tuple = 1024
   max_target_positions: int = 1024
   global_tokens: int = 1
+  separator_id: int = -1
+  max_separators: int = 64
 
   position_offset = 0
 
@@ -54,18 +57,24 @@ class LEDConfig(bart.BartConfig):
     w = self.attention_window
     return (w,) * self.num_layers if isinstance(w, int) else w
 
+  @property
+  def most_global(self):
+    """The most global tokens of a document."""
+    separators = self.max_separators if self.separator_id >= 0 else 0
+    return self.global_tokens + separators
+
   def of_targets(self):
     """See `ModelConfig`."""
     return dataclasses.replace(self, max_positions=self.max_target_positions)
 
   def keys_seen(self, length):
     """Returns how many keys a query of the encoder attends to."""
-    return 3 * (max(self.windows) // 2) + min(self.global_tokens, length)
+    return 3 * (max(self.windows) // 2) + min(self.most_global, length)
 
   def mixer_flops(self, batch, length):
     """See `ModelConfig`: also the projections and scores of global tokens."""
     parts = super().mixer_flops(batch, length)
-    D, G = self.d_model, min(self.global_tokens, length)
+    D, G = self.d_model, min(self.most_global, length)
     if G:
       parts['dense'] += 6 * batch * (2 * length + G) * D * D
       parts['attention'] += 12 * batch * G * length * D
@@ -162,7 +171,7 @@ class Encoder(bart.Encoder):
     in_pieces = not self.is_initializing() and stack.reads_in_pieces(
         self.config, self.remat, *h.shape[:2]
     )
-    tokens = Tokens.of(mask, min(self.config.global_tokens, mask.shape[1]))
+    tokens = Tokens.of(mask, min(self.config.most_global, mask.shape[1]))
     start = h, jnp.int32(0)
     return self.norm(self.layers(start, tokens, deterministic, in_pieces)[0][0])
 
@@ -182,5 +191,6 @@ class LED(bart.Bart):
     h, mask = super().embed(inputs, input_mask)
     marks = jnp.zeros_like(mask) if input_mask is None else input_mask == 2
     is_first = jnp.arange(mask.shape[1]) < self.config.global_tokens
-    is_global = mask & jnp.where(marks.any(1, keepdims=True), marks, is_first)
+    is_special = is_first | (inputs == self.config.separator_id)
+    is_global = mask & jnp.where(marks.any(1, keepdims=True), marks, is_special)
     return h, mask.astype(jnp.int32) + is_global

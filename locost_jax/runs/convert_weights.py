@@ -48,13 +48,13 @@ _FIRST = 3  # smaller token ids are special tokens
 
 def import_release(source, target):
   """Converts a Hugging Face directory to a WORKDIR."""
-  config = configs.model_config(source)
+  vocabulary = find.find_vocabulary(source)
+  config = find.with_separator(configs.model_config(source), vocabulary)
   settings = configs.generation_settings(source, report=note)
   decode_settings.check(settings, config['vocab_size'])
   with files.named(os.path.join(source, 'config.json')):
     model = models.build(config)
   abstract = parameters.flatten(parameters.abstract_params(model))
-  vocabulary = find.find_vocabulary(source)
   find.check_vocabulary(source, vocabulary, config)
   released = weights.Released(source, config, abstract)
   with new_directory(target) as directory:

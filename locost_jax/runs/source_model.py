@@ -1,8 +1,7 @@
-"""A run that starts from released weights has their model's architecture.
+"""--config.train.init_from=DIR: a run has the architecture of released weights.
 
---config.train.init_from=DIR takes sizes, positions and padding from the
-config.json of a Hugging Face directory, and shortens texts to what the model
-reads and writes. Dropout and all other keys are the config's.
+Dropout and all keys outside config.model are the config's; lengths end at what
+the model reads and writes.
 """
 
 import os
@@ -14,42 +13,38 @@ from locost_jax.hugging_face import configs
 from locost_jax.runs import checks
 from locost_jax.runs import resume
 from locost_jax.training import warm_start
+from locost_jax.workdir import find
 from locost_jax.workdir import phases as phases_lib
 
-# The model of a config that names none.
-_DEFAULT = 'locost'
 # Keys of our architecture that may differ from the source's, if they are given.
 _FREE = 'vocab_size attention_window global_tokens local_radius'.split()
-_DROPOUT = 'dropout_rate'
 
 
 def follow(config, overrides, workdir, is_named=False):
-  """Gives a config the model that --config.train.init_from=DIR begins with.
+  """Gives a config the model that train.init_from of the command line has.
 
-  DIR is a Hugging Face directory, or what `convert` made of one; with runs and
-  checkpoints nothing changes. WORKDIR itself may be such a directory. The
-  config keeps its model if it is another one than the default or is_named, and
-  takes what the two have in common: a PageSum takes the sizes of a BART.
+  DIR is a Hugging Face directory or what `convert` made of one, as WORKDIR may
+  be; runs and checkpoints change nothing. A LOCOST that nobody named becomes
+  the source's model. Others take the keys that both have: a PageSum a BART's.
 
   Args:
-    overrides: the values of the command line, {'model.d_model': 64, ...}, which
-      are kept.
+    overrides: {'model.d_model': 64, ...} of the command line; they are kept.
     is_named: whether the command line chooses config.model.name.
 
   Raises:
-    InputError: the source's config.json cannot be used, or an override is not
-      what its weights have.
+    InputError: a config.json that cannot be used, or overrides that contradict
+      its weights.
   """
   where = f'config.train.init_from={config.train.init_from}'
   source = _find(config, overrides, workdir)
   if source is None:
     return
   name, before = config.model.name, dict(config.model)
-  is_free = name == _DEFAULT and not is_named and not config.train.init_map
+  is_free = name == 'locost' and not is_named and not config.train.init_map
   if is_free and source['name'] != name:
     name = source['name']
     config.model = schema.make_model(name)
-    config.model[_DROPOUT] = before[_DROPOUT]
+    config.model.dropout_rate = before['dropout_rate']
     if 'optim.groups' not in overrides:  # of LOCOST's time scales
       rows = config.optim.groups
       config.optim.groups = tuple(row for row in rows if '/ssm/' not in row[0])
@@ -95,8 +90,10 @@ def _find(config, overrides, workdir):
   own = phases_lib.read_config(directory)
   if own is None or 'optim' in own:  # a checkpoint or a run
     return None
-  is_converted = resume.is_converted(own)
-  return own['model'] if is_converted else configs.model_config(directory)
+  if resume.is_converted(own):
+    return own['model']
+  released = configs.model_config(directory)
+  return find.with_separator(released, find.find_vocabulary(directory))
 
 
 def _check_overrides(taken, overrides, where):

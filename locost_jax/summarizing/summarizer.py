@@ -136,6 +136,7 @@ class Summarizer:
       settings: decode_settings.Settings | None = None,
       progress: Callable | None = None,
       on_encoded: Callable | None = None,
+      global_attention_mask: ArrayLike | None = None,
       **options,
   ) -> np.ndarray:
     """Writes summaries: greedily, unless asked for more.
@@ -147,6 +148,8 @@ class Summarizer:
       seed: of sampling. What is drawn depends on it and on the document only.
       settings: what `options` change; None: plain greedy search.
       progress, on_encoded: None, or called as in `generate.Steps`.
+      global_attention_mask: of the shape of inputs, 1 at an LED's global
+        tokens, one or more a row; None: see `models.led`.
       **options: options of `decode_settings.Settings`: max_length=512,
         num_beams=1, min_length=0, temperature, top_p and so on. Any of
         temperature, top_k and top_p asks for sampling.
@@ -177,8 +180,11 @@ class Summarizer:
     padding = [(0, 0)] * inputs.ndim
     padding[-1] = 0, reading.padded_length(self.config, length) - length
     kernels = self._kernels.get(length + padding[-1][1])
+    model = self.model
+    if global_attention_mask is not None:
+      model, input_mask = self._mark(input_mask, global_attention_mask)
     tokens, _ = generate.generate(
-        self.model,
+        model,
         self.params,
         np.pad(inputs, padding, constant_values=settings.pad_id),
         np.pad(input_mask, padding),
@@ -189,6 +195,22 @@ class Summarizer:
     tokens = np.asarray(tokens)
     used = np.flatnonzero((tokens != settings.pad_id).any(0))
     return tokens[:, : used.max(initial=-1) + 1]
+
+  def _mark(self, mask, marks):
+    """Returns a model that reads this number of global tokens, and its mask."""
+    marks = np.asarray(marks).astype(bool)
+    is_led, shape = self.config.global_tokens is not None, mask.shape
+    if not is_led or marks.shape != shape or not (marks & mask).any(-1).all():
+      raise InputError(
+          f'global_attention_mask{list(marks.shape)}: expected an LED and '
+          f'{list(shape)}, with at least one token marked in each row'
+      )
+    mask = mask.astype(np.int32) + (marks & mask)
+    most = int((mask == 2).sum(-1).max())
+    config = dataclasses.replace(
+        self.config, global_tokens=most, separator_id=-1
+    )
+    return dataclasses.replace(self.model, config=config), mask
 
   def stream(
       self,
@@ -419,11 +441,13 @@ def load(
   if 'convolution' in config:
     config['convolution'] = convolution
   dtype = jnp.dtype(dtype)
+  vocabulary = find.find_vocabulary(home)
+  if run is None:
+    config = find.with_separator(config, vocabulary)
   with files.named(os.path.join(home, 'config.json')):
     models.make_config(config)
   model = models.build(config, dtype=dtype.name)
   chosen = reading.choose_pages(model.config, data, pages)
-  vocabulary = find.find_vocabulary(home)
   find.check_vocabulary(home, vocabulary, config)
   if language:
     vocabulary = vocabulary_lib.with_language(vocabulary, language)

@@ -37,6 +37,7 @@ class TokenizerVocabulary:
     ids: {'bos', 'pad', 'eos', 'unk', 'start': id}; bos is None if texts do not
       begin with a mark. 'after', if there, is behind the eos of an input.
     languages: {name: id} of mBART's tokens of languages.
+    separator_id: of PRIMERA's <doc-sep> between documents, or None.
   """
 
   def __init__(self, files, ids=None, where='tokenizer', config=None):
@@ -82,6 +83,7 @@ class TokenizerVocabulary:
     )
     self.after_id = ids.get('after')
     self.languages = tokenizer_json.languages(spec)
+    self.separator_id = known.get('<doc-sep>')
     tokenizer_json.hide_marks(
         spec,
         {self.bos_id, self.pad_id, self.eos_id, self.unk_id, self.after_id},
@@ -104,11 +106,8 @@ class TokenizerVocabulary:
     return TokenizerVocabulary, (self.files, self.ids)
 
   def with_language(self, name):
-    """Returns the vocabulary that marks texts with another language.
-
-    mBART-50 reads and writes it in front of a text. mBART reads it behind eos,
-    and its decoder begins with it.
-    """
+    """Marks texts with another language: in front (mBART-50), or behind eos
+    and where the decoder begins (mBART)."""
     i, ids = self.languages[name], dict(self.ids)
     ids.update({'bos': i} if self.after_id is None else dict(after=i, start=i))
     return TokenizerVocabulary(self.files, ids)
@@ -140,8 +139,8 @@ class TokenizerVocabulary:
   def decode(self, ids, keep_sentinels=False):
     """Returns the text of ids (any iterable of ints), up to the first eos.
 
-    pad, bos, languages and, unless they are kept, sentinels are skipped. Ids that the
-    vocabulary lacks become unk.
+    pad, bos, languages and, unless they are kept, sentinels are skipped. Ids
+    that the vocabulary lacks become unk.
     """
     kept, skipped = [], {self.pad_id, self.bos_id, *self.languages.values()}
     if not keep_sentinels:

@@ -77,6 +77,13 @@ def find_vocabulary(home):
   return None
 
 
+def with_separator(config, vocabulary):
+  """Returns a released config.model, with PRIMERA's <doc-sep> if it is one."""
+  i = getattr(vocabulary, 'separator_id', None)
+  is_primera = config['name'] == 'led' and i is not None
+  return config | {'separator_id': i} if is_primera else config
+
+
 def check_vocabulary(home, vocabulary, config):
   """Raises an InputError if the embedding has fewer rows than tokens.
 

@@ -31,6 +31,7 @@ from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_training
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from locost_jax.workdir import checkpoint
+from tests import bart_files
 from tests import tiny_run
 from tests.hugging_face.converting import change_json
 from tests.hugging_face.converting import GOLDEN
@@ -345,6 +346,35 @@ def test_activations_of_t5(function, gate, tmp_path):
 def test_activations_of_bart(function, tmp_path):
   values = dict(BART, activation_function=function)
   check_logits(make('Bart', values, tmp_path), tmp_path)
+
+
+def test_a_primera_writes_the_same_texts(tmp_path):
+  """An LED whose separators are global, by name in its vocabulary."""
+  torch.manual_seed(0)
+  values = dict(LED, vocab_size=270, init_std=0.5)
+  model = make('LED', values, tmp_path)
+  bart_files.write(tmp_path)
+  (tmp_path / 'added_tokens.json').write_text('{"<doc-sep>": 264}')
+  s, separator = locost_jax.load(tmp_path), 264
+  text = 'The whale<doc-sep>sings to the<doc-sep>sea.'
+  inputs = np.array([s.tokenize(text)])
+  marks = (inputs == separator) | (np.arange(inputs.shape[1]) == 0)
+  assert marks.sum() == 3
+  given = dict(
+      input_ids=torch.tensor(inputs),
+      global_attention_mask=torch.tensor(1 * marks),
+  )
+  targets = np.random.default_rng(0).integers(3, 260, (1, 9))
+  with torch.no_grad():
+    want = model(**given, decoder_input_ids=torch.tensor(targets)).logits
+    texts = model.generate(**given, max_new_tokens=12, use_cache=False)
+  got = s.logits(inputs, targets)
+  np.testing.assert_allclose(got, want.numpy(), rtol=0, atol=5e-5)
+  others = logits(model, inputs, np.ones_like(inputs), targets)
+  assert np.abs(others - got).max() > 1e-3
+  for options in {}, dict(global_attention_mask=marks):
+    found = s.generate(inputs, max_length=12, **options)
+    np.testing.assert_array_equal(found, texts.numpy()[:, 1:])
 
 
 def test_a_bart_with_two_embeddings_is_refused(tmp_path):

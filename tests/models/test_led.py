@@ -17,6 +17,7 @@ from locost_jax.models import led
 from locost_jax.models import parameters
 from locost_jax.ops import long_attention
 from locost_jax.ops import tokenwise
+from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.training import losses
 from tests.models import golden
 from tests.models import small
@@ -114,6 +115,66 @@ def test_global_tokens():
   )
   none, _ = golden.changed('led', global_tokens=0)
   assert np.abs(logits_of(none, params, mask) - run(None)).max() > 1e-3
+
+
+def test_separators_are_global():
+  """PRIMERA's: with the first token, the first of them, unless others are."""
+  io, mask = arrays()
+  plain, inputs = mask > 0, np.int32(io['input_ids'])
+  separator, *more = inputs[0, [3, 7]]
+  inputs[0, 7] = inputs[1, 2] = inputs[1, 9] = separator
+  want = 1 * plain + ((inputs == separator) & plain)
+  want[:, 0] = 2
+  count = (want == 2).sum(-1).max()
+
+  def run(mask, **keys):
+    model, params = golden.changed('led', **keys)
+    targets = np.int32(io['decoder_input_ids'])
+    return jax.jit(model.apply)({'params': params}, inputs, targets, mask)
+
+  keys = dict(separator_id=int(separator))
+  want = run(want, global_tokens=int(count))
+  check = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-5)
+  check(run(plain, **keys), want)
+  check(run(plain, **keys, max_separators=int(count) - 1), want)
+  first = run(plain, **keys, max_separators=1)
+  assert np.abs(first - want).max() > 1e-3
+  assert np.abs(run(plain) - want).max() > 1e-3
+  check(run(mask, **keys), run(mask, global_tokens=2))
+  model, _ = golden.changed('led', **keys)
+  own = configs.model_config(golden.DIRECTORY / 'led')
+  released = configs.to_released(own | keys)
+  assert configs.from_released(released)['separator_id'] == separator
+  assert model.config.most_global == 65
+
+
+def test_a_mask_of_global_tokens():
+  """Summarizer.generate takes transformers' global_attention_mask."""
+  io, mask = arrays()
+  model, params = golden.changed('led')
+  s = Summarizer(model, params)
+  s.settings = decode_settings.Settings(pad_id=1, start_id=2, eos_id=95)
+  marks = io['global_attention_mask']
+  tokens = s.generate(
+      np.int32(io['input_ids']),
+      io['attention_mask'],
+      global_attention_mask=marks,
+      max_length=20,
+  )
+  want = io['greedy_tokens']
+  np.testing.assert_array_equal(tokens, want[:, : tokens.shape[1]])
+  assert (want[:, tokens.shape[1] :] == 1).all()
+  refuse = functools.partial(
+      s.generate, np.int32(io['input_ids']), io['attention_mask']
+  )
+  for wrong in (marks[:, 1:], marks * [[0], [1]]):
+    with pytest.raises(InputError, match='at least one token marked in each'):
+      refuse(global_attention_mask=wrong, max_length=9)
+  bart, params = golden.changed('bart')
+  with pytest.raises(InputError, match='expected an LED'):
+    Summarizer(bart, params).generate(
+        [[5, 6]], global_attention_mask=[[1, 0]], max_length=9
+    )
 
 
 def test_less_memory_gives_the_same_results(monkeypatch):

@@ -1,4 +1,4 @@
-"""--config.train.init_from of released weights: their architecture, in one flag."""
+"""--config.train.init_from of released weights: one flag."""
 
 import json
 from pathlib import Path
@@ -151,6 +151,19 @@ def test_the_command_line_decides(tmp_path):
       f'as config.train.init_from={tmp_path}/led has it: leave out '
       '--config.model keys that the source gives'
   )
+
+
+def test_a_primera_has_its_separators(tmp_path, succeed):
+  """Only its vocabulary says that it is one."""
+  release('led', tmp_path / 'led')
+  bart_files.write(tmp_path / 'led')
+  (tmp_path / 'led' / 'added_tokens.json').write_text('{"<doc-sep>": 264}')
+  succeed(convert, f'--source={tmp_path}/led', f'--target={tmp_path}/run')
+  for name in ('led', 'run'):
+    config = follow(finetune.get_config(), tmp_path / name)
+    assert config.model.separator_id == 264
+    s = locost_jax.load(tmp_path / name)
+    assert s.tokenize('a<doc-sep>b').count(s.config.separator_id) == 1
 
 
 def test_mapped_parameters_keep_the_model_and_its_tokens(tmp_path):

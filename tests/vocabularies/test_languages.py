@@ -102,7 +102,7 @@ def test_a_run_reads_the_same_marks(form, tmp_path):
 
 @pytest.mark.parametrize('form', FORMS)
 def test_a_model_writes_a_language(form, tmp_path):
-  """It begins with its token; an mBART needs no other decoder_start_token_id."""
+  """It begins with its token; an mBART needs no decoder_start_token_id."""
   test_source_model.release('mbart', tmp_path / 'model')
   path = tmp_path / 'model' / 'config.json'
   config = json.loads(path.read_text())
@@ -157,7 +157,7 @@ def test_the_flags(tmp_path, succeed, run_command):
   )
   assert (status, err.splitlines()[-1]) == (
       2,
-      'error: --language=ro: is none of the 3 of the vocabulary; the nearest '
+      'error: language=ro: is none of the 3 of the vocabulary; the nearest '
       'is ro_RO',
   )
 
