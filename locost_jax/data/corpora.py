@@ -112,8 +112,8 @@ TABLE = {
         raw='',
         tfds=('c4/en:3.1.0',),
         download="7 TB of Common Crawl, for 807 GiB; allenai/c4's en/"
-        'c4-*.json.gz, 305 GB, are read as they are from that '
-        'directory',
+        'c4-*.json.gz, 305 GB, are read as they are from '
+        'corpora/c4_gsg',
         row=lambda row: dict(id=row['url'], text=row['text']),
         gsg=True,
     ),

@@ -548,6 +548,10 @@ def test_a_preflight_on_all_workers(fakes):
   assert fakes.run('tpu_vm.sh', 'preflight')[0] == 2
   assert trainers(fakes) == [['trainer', *FLAGS, '--preflight', *SLICE]] * 2
   assert report(fakes) == ['new', 'refused 2']
+  # Another set-up needs another check.
+  fakes.answer()
+  assert fakes.run('tpu_vm.sh', 'setup')[0] == 0
+  assert report(fakes) == ['unchecked', 'unchecked']
 
 
 def test_the_newest_checkpoint_of_a_run(fakes, tmp_path):
