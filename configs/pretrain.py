@@ -22,7 +22,7 @@ from ml_collections import ConfigDict
 
 from configs import default
 
-MODELS = ('locost', 'longt5', 't5', 'bart', 'led')
+MODELS = ('locost', 'longt5', 't5', 'bart', 'led', 'pegasus_x')
 
 
 def get_config(model='locost'):
@@ -81,7 +81,7 @@ def small_model(name):
           dropout_rate=0.0,
       )
   )
-  if name in ('bart', 'led', 'pagesum', 'simcas'):
+  if name in ('bart', 'led', 'pegasus_x', 'pagesum', 'simcas'):
     # A vocabulary that is trained here pads with 0, BART's own files with 1.
     model.update(dict(decoder_d_ff=256, pad_id=0))
   else:
@@ -90,4 +90,6 @@ def small_model(name):
     model.d_state = 32
   if name == 'led':
     model.update(dict(attention_window=256, max_positions=4096))
+  if name == 'pegasus_x':
+    model.update(dict(block_size=256, max_positions=4096))
   return model

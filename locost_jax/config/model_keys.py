@@ -107,12 +107,13 @@ _BART = _changed(
         0, 'attention heads of the decoder; 0: num_heads', integer(0, MILLION)
     ),
 }
+_EVEN = Kind(
+    'an even number of tokens',
+    lambda x: type(x) is int and 2 <= x <= TOKENS and x % 2 == 0,
+)
 _WINDOW = Kind(
     'an even number of tokens, or a list of one for each encoder layer',
-    lambda x: all(
-        type(w) is int and 2 <= w <= TOKENS and w % 2 == 0
-        for w in (x if isinstance(x, (list, tuple)) else [x])
-    ),
+    lambda x: all(map(_EVEN.fits, x if isinstance(x, (list, tuple)) else [x])),
 )
 _SELECTOR = {
     'select': Key(
@@ -169,6 +170,20 @@ MODELS = {
         ),
         'max_separators': Key(
             64, 'most of them in a document; the first count', _TOKENS
+        ),
+    },
+    'pegasus_x': _changed(
+        _BART,
+        max_positions=16384,
+        scale_embedding=True,
+        norms_first=True,
+        sinusoidal=True,
+        pad_id=0,
+    )
+    | {
+        'block_size': Key(512, 'tokens of a block of the encoder; even', _EVEN),
+        'global_tokens': Key(
+            32, 'learned vectors that see all and that all see', _TOKENS
         ),
     },
     'pagesum': _BART

@@ -43,6 +43,7 @@ RULES = (
     (r'selector/\w+/\w+/bias', P()),
     (r'\w+/position_embedding/embedding', P(None, FSDP)),  # positions, D
     (r'\w+/(global_)?relative_bias/embedding', P()),  # buckets, H
+    (r'encoder/global_embedding', P(None, FSDP)),  # G, D
     (r'encoder/layers/mixer/ssm/\w+', P()),  # small next to the kernels
     (r'encoder/layers/mixer/(key|gate)/kernel', P(None, FSDP, TENSOR)),
     (r'encoder/layers/mixer/output/kernel', P(None, TENSOR, FSDP)),

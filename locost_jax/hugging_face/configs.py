@@ -78,6 +78,11 @@ KEYS = {
         # LED never scales, whatever scale_embedding says in a config.json.
         ('scale_embedding', 'led_scale_embedding', False),
     ),
+    'pegasus_x': (
+        *_BART,
+        *_same(block_size=512),
+        ('global_tokens', 'num_global_tokens', 32),
+    ),
     'pagesum': (
         *_BART,
         ('decoding', 'pagesum_decoding', 'pages'),
@@ -156,6 +161,17 @@ _FAMILIES = {
         {'norms_first': True, 'sinusoidal': True},
         _OF_PEGASUS,
     ),
+    'pegasus_x': _Family(
+        'pegasus_x',
+        'PegasusX',
+        {
+            'pad_token_id': 0,
+            'max_position_embeddings': 16384,
+            'scale_embedding': True,
+        },
+        {'norms_first': True, 'sinusoidal': True},
+        {'stagger_local_blocks': True},
+    ),
 }
 # Our keys that weights need; others, such as dropout, are a run's own.
 _OF_WEIGHTS = {
@@ -168,7 +184,7 @@ _OF_WEIGHTS = {
     'sinusoidal biases_per_layer'.split()
 )
 # Models whose stacks have BART's keys.
-_LIKE_BART = 'bart', 'led'
+_LIKE_BART = 'bart', 'led', 'pegasus_x'
 # The module next to an exported LOCOST that transformers runs on request, and
 # what AutoConfig and AutoModelForSeq2SeqLM take from it.
 CODE = 'modeling_locost'

@@ -179,6 +179,11 @@ _NOT_IN_BART = {
             dict(query='query_global', key='key_global', value='value_global'),
         ),
     },
+    'pegasus_x': {
+        f'{_READ}/global_norm': (
+            'model.encoder.layers.{}.global_self_attn_layer_norm'
+        ),
+    },
     'pagesum': {'confidence': 'lin'},
     'simcas': {
         **_inside('selector/actor', 'model.encoder.agent.actor', _JUDGE),
@@ -209,7 +214,13 @@ def table(config):
     )
     return Table(
         modules,
-        {'logits_bias': ('final_logits_bias', ROW)},
+        {
+            'logits_bias': ('final_logits_bias', ROW),
+            'encoder/global_embedding': (
+                'model.encoder.embed_global.weight',
+                SAME,
+            ),
+        },
         {f'{prefix}shared.weight': copies},
         prefix=prefix,
         # Some files have the positions that PEGASUS computes.

@@ -14,6 +14,7 @@ from locost_jax.models import led
 from locost_jax.models import locost
 from locost_jax.models import longt5
 from locost_jax.models import pagesum
+from locost_jax.models import pegasus_x
 from locost_jax.models import self_attention
 from locost_jax.models import simcas
 from locost_jax.models import simcas_locost
@@ -31,6 +32,7 @@ MODELS = {
     'longt5': (longt5.LongT5Config, _around(longt5.LongT5Attention)),
     'bart': (bart.BartConfig, bart.Bart),
     'led': (led.LEDConfig, led.LED),
+    'pegasus_x': (pegasus_x.PegasusXConfig, pegasus_x.PegasusX),
     'pagesum': (pagesum.PageSumConfig, pagesum.PageSum),
     'simcas': (simcas.SimCASConfig, simcas.SimCAS),
     'simcas_locost': (

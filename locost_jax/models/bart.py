@@ -50,6 +50,7 @@ class BartConfig(model_config.ModelConfig):
   # Rows of the position tables before that of position 0: published models have
   # them but never read them.
   position_offset = 2
+  use_bias = True  # of attention and logits
 
   def __post_init__(self):
     for key, heads in (
@@ -84,6 +85,10 @@ class BartConfig(model_config.ModelConfig):
     """See `ModelConfig`."""
     return bool(self.dropout_rate or self.activation_dropout_rate)
 
+  def sinusoids(self, positions):
+    """int [T] -> vectors of these positions, [T, D]; see the function."""
+    return jnp.asarray(sinusoids(self.max_positions, self.d_model))[positions]
+
 
 def check_length(what, length, config):
   """Raises an InputError where there are fewer positions than tokens."""
@@ -114,7 +119,7 @@ def make_attention(config, dtype, heads):
       c.d_model,
       c.attention_dropout_rate,
       dtype,
-      use_bias=True,
+      use_bias=c.use_bias,
       scale=K**-0.5,
   )
 
@@ -138,20 +143,20 @@ class PositionEmbedding(nn.Module):
   dtype: jnp.dtype
 
   def setup(self):
-    D, self.offset = self.config.d_model, self.config.position_offset
-    if self.config.sinusoidal:
-      self.embedding = jnp.asarray(sinusoids(self.config.max_positions, D))
-      self.offset = 0
-      return
-    self.embedding = self.param(
-        'embedding',
-        nn.initializers.normal(D**-0.5),
-        (self.config.max_positions + self.config.position_offset, D),
-    )
+    D, c = self.config.d_model, self.config
+    if not c.sinusoidal:
+      self.embedding = self.param(
+          'embedding',
+          nn.initializers.normal(D**-0.5),
+          (c.max_positions + c.position_offset, D),
+      )
 
   def __call__(self, positions):
     """int [T] -> [T, D]."""
-    return self.embedding.astype(self.dtype)[positions + self.offset]
+    c = self.config
+    if c.sinusoidal:
+      return c.sinusoids(positions).astype(self.dtype)
+    return self.embedding.astype(self.dtype)[positions + c.position_offset]
 
 
 class EncoderLayer(nn.Module):
@@ -178,11 +183,16 @@ class EncoderLayer(nn.Module):
         lambda x: self.attend(x, mask, deterministic),
         deterministic,
     )
-    if in_pieces:
-      draws = not deterministic and self.config.has_dropout
-      h = tokenwise.method(self, 'add', h, along=mesh_lib.SEQUENCE, draws=draws)
-      return h, None
-    return self.add(h, deterministic), None
+    return self.feed(h, deterministic, in_pieces), None
+
+  def feed(self, h, deterministic, in_pieces):
+    """`add`, over pieces of the length if in_pieces."""
+    if not in_pieces:
+      return self.add(h, deterministic)
+    draws = not deterministic and self.config.has_dropout
+    return tokenwise.method(
+        self, 'add', h, along=mesh_lib.SEQUENCE, draws=draws
+    )
 
   def attend(self, h, mask, deterministic):
     """Self-attention without residual, [B, L, D]."""
@@ -251,7 +261,13 @@ class Encoder(nn.Module):
     in_pieces = not self.is_initializing() and stack.reads_in_pieces(
         self.config, self.remat, *h.shape[:2]
     )
-    return self.norm(self.layers(h, mask, deterministic, in_pieces)[0])
+    start, mask = self.start(h, mask)
+    h, _ = self.layers(start, mask, deterministic, in_pieces)
+    return self.norm(h[0] if isinstance(h, tuple) else h)
+
+  def start(self, h, mask):
+    """What the first layer is given, h or a tuple with h first, and mask."""
+    return h, mask
 
 
 class Decoder(decoder_layers.Decoder):
@@ -301,9 +317,11 @@ class Bart(encoder_decoder.Model):
     self.decoder = Decoder(c.of_targets(), self.dtype, self.remat)
     self.copy_head = self.make_copy_head()
     self.logits = self.make_logits()
-    self.logits_bias = self.param(
-        'logits_bias', nn.initializers.zeros, (c.vocab_size,)
-    )
+    self.logits_bias = 0.0
+    if c.use_bias:
+      self.logits_bias = self.param(
+          'logits_bias', nn.initializers.zeros, (c.vocab_size,)
+      )
 
   def vectors(self, tokens):
     """int [...] -> [..., D], without positions."""

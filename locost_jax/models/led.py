@@ -24,7 +24,6 @@ import jax.numpy as jnp
 
 from locost_jax.errors import InputError
 from locost_jax.models import bart
-from locost_jax.models import stack
 from locost_jax.ops import local_attention
 
 
@@ -165,15 +164,10 @@ class Encoder(bart.Encoder):
 
   LAYER = EncoderLayer
 
-  def __call__(self, h, mask, deterministic):
-    """h of `embed` -> states."""
-    h = self.dropout(h, deterministic)
-    in_pieces = not self.is_initializing() and stack.reads_in_pieces(
-        self.config, self.remat, *h.shape[:2]
-    )
+  def start(self, h, mask):
+    """See `bart.Encoder`: the number of the layer, too, and `Tokens`."""
     tokens = Tokens.of(mask, min(self.config.most_global, mask.shape[1]))
-    start = h, jnp.int32(0)
-    return self.norm(self.layers(start, tokens, deterministic, in_pieces)[0][0])
+    return (h, jnp.int32(0)), tokens
 
 
 class LED(bart.Bart):

@@ -43,7 +43,7 @@ class ModelConfig:
   comes_in_parts = False  # see `low_memory_encoder`
   norms_first = True  # h + f(norm(h)) in a layer, else norm(h + f(h))
   biases_per_layer = False  # whether layers have a position bias each
-  global_tokens = None  # first tokens that attend to all, see `led`
+  separator_id = None  # of tokens that attend to all, see `led`
   shares_arrays = False  # whether the mixer has a `Common`, see `encoder`
 
   @property

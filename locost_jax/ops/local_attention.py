@@ -89,6 +89,8 @@ class Window(NamedTuple):
     bias: [H, W, 3 W], or None.
     further: (`Read` of a piece, position of its first query) -> `Read` with
       further keys.
+    sides: blocks on each side of a block whose keys it reads: 1, or 0 where
+      attention stays in blocks (then bias is [H, W, W]).
   """
 
   block: int
@@ -96,6 +98,7 @@ class Window(NamedTuple):
   seen: int
   bias: Any
   further: Callable
+  sides: int = 1
 
 
 def in_blocks(queries, keys, values, mask, window, rate=0.0, key=None):
@@ -109,12 +112,14 @@ def in_blocks(queries, keys, values, mask, window, rate=0.0, key=None):
   (B, L, H, _), W = queries.shape, window.block
   scores = 4 * B * H * W * window.seen
   n = min(-(-L // W), max(1, long_attention.PIECE_BYTES // scores))
-  parts = [pad_blocks(x, L, W, n) for x in (keys, values, mask)]
-  distance = jnp.arange(3 * W)[None, :] - W - jnp.arange(W)[:, None]
+  sides, own = window.sides, jnp.arange(W)
+  parts = [pad_blocks(x, L, W, n, sides) for x in (keys, values, mask)]
+  there = jnp.arange((1 + 2 * sides) * W) - sides * W
+  distance = there[None, :] - own[:, None]
   is_near = abs(distance) <= window.radius
 
   def of_piece(queries, start, key):
-    k, v, valid = (neighbours(part, start, W, n) for part in parts)
+    k, v, valid = (neighbours(x, start, W, n, sides) for x in parts)
     bias = window.bias
     if bias is not None:
       bias = jnp.broadcast_to(bias, (B * n, *bias.shape))
@@ -129,20 +134,21 @@ def in_blocks(queries, keys, values, mask, window, rate=0.0, key=None):
   return over_queries(of_piece, queries, n * W, key)
 
 
-def pad_blocks(x, L, W, n):
-  """Pads [B, L, ...] to whole pieces, with one more block at either end."""
-  piece = n * W
-  behind = -(-L // piece) * piece + W - L
-  return jnp.pad(x, ((0, 0), (W, behind), *[(0, 0)] * (x.ndim - 2)))
+def pad_blocks(x, L, W, n, sides):
+  """Pads [B, L, ...] to whole pieces, with `sides` more blocks at each end."""
+  before, piece = sides * W, n * W
+  behind = -(-L // piece) * piece + before - L
+  return jnp.pad(x, ((0, 0), (before, behind), *[(0, 0)] * (x.ndim - 2)))
 
 
-def neighbours(x, start, W, n):
-  """Each of n blocks of W tokens with those on both sides: [B n, 3 W, ...].
+def neighbours(x, start, W, n, sides):
+  """Each of n blocks of W tokens with S on both sides: [B n, (1 + 2 S) W, ...].
 
   x is of `pad_blocks`, `start` the position of the first block, traced.
   """
   B = x.shape[0]
-  part = jax.lax.dynamic_slice_in_dim(x, start, (n + 2) * W, 1)
-  part = part.reshape(B, n + 2, W, *x.shape[2:])
-  three = [part[:, i : i + n] for i in range(3)]
-  return jnp.concatenate(three, 2).reshape(B * n, 3 * W, *x.shape[2:])
+  count = 1 + 2 * sides
+  part = jax.lax.dynamic_slice_in_dim(x, start, (n + count - 1) * W, 1)
+  part = part.reshape(B, n + count - 1, W, *x.shape[2:])
+  read = [part[:, i : i + n] for i in range(count)]
+  return jnp.concatenate(read, 2).reshape(B * n, count * W, *x.shape[2:])

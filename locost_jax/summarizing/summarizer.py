@@ -199,7 +199,7 @@ class Summarizer:
   def _mark(self, mask, marks):
     """Returns a model that reads this number of global tokens, and its mask."""
     marks = np.asarray(marks).astype(bool)
-    is_led, shape = self.config.global_tokens is not None, mask.shape
+    is_led, shape = self.config.separator_id is not None, mask.shape
     if not is_led or marks.shape != shape or not (marks & mask).any(-1).all():
       raise InputError(
           f'global_attention_mask{list(marks.shape)}: expected an LED and '

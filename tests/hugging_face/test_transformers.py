@@ -84,6 +84,8 @@ MODELS = {
 LED = dict(MODELS['bart'][1], max_encoder_position_embeddings=64)
 LED |= dict(attention_window=[4, 8], max_decoder_position_embeddings=30)
 MODELS['led'] = 'LED', LED
+PEGASUS_X = dict(BART, init_std=0.2, block_size=8, num_global_tokens=3)
+MODELS['pegasus_x'] = 'PegasusX', PEGASUS_X
 MODELS['led, a wide window'] = 'LED', dict(LED, attention_window=32)
 
 
@@ -206,6 +208,7 @@ def test_the_lengths_of_the_pipeline(tmp_path):
         'mbart',
         'led',
         'pegasus',
+        'pegasus_x',
     ],
 )
 def test_repetition_settings_write_the_same_texts(name, tmp_path):
@@ -237,6 +240,7 @@ def test_repetition_settings_write_the_same_texts(name, tmp_path):
         ('led', 79),
         ('mbart', 18),
         ('pegasus', 75),
+        ('pegasus_x', 6),
     ],
 )
 def test_beams_with_repetition_settings(name, eos, tmp_path):
@@ -394,6 +398,12 @@ def test_an_mbart_without_a_language_is_refused(tmp_path):
     locost_jax.load(tmp_path)
 
 
+def test_a_pegasus_x_without_staggered_blocks_is_refused(tmp_path):
+  make('PegasusX', dict(PEGASUS_X, stagger_local_blocks=False), tmp_path)
+  with pytest.raises(InputError, match='stagger_local_blocks=False: expected'):
+    locost_jax.load(tmp_path)
+
+
 def test_an_mt5_without_an_output_layer(tmp_path):
   """It is the embedding, and logits are not scaled as T5's would be."""
   check_logits(make('MT5', T5, tmp_path), tmp_path)
@@ -423,7 +433,7 @@ def test_tokenizers_read_the_same_ids(kind, tmp_path, call):
 
 
 @pytest.mark.parametrize(
-    'name', ['t5', 'longt5, transient-global', 'bart', 'led']
+    'name', ['t5', 'longt5, transient-global', 'bart', 'led', 'pegasus_x']
 )
 def test_verify(name, tmp_path, call):
   """Both directions, and weights that differ."""

@@ -78,6 +78,25 @@ def test_blocks_match_all_pairs(L, W, radius, piece_bytes, monkeypatch):
     )
 
 
+@pytest.mark.parametrize('piece_bytes', (1, 1 << 20))
+@pytest.mark.parametrize('L,W', ((3, 4), (13, 3), (24, 4)))
+def test_blocks_alone_match_all_pairs(L, W, piece_bytes, monkeypatch):
+  """A query reads its own block alone."""
+  monkeypatch.setattr(long_attention, 'PIECE_BYTES', piece_bytes)
+  queries, keys, values, *_, mask = example(L)
+  window = local_attention.Window(
+      W, W, W, None, lambda read, start: read, sides=0
+  )
+  got = local_attention.in_blocks(queries, keys, values, mask, window)
+  block = np.arange(L) // W
+  seen = mask[:, None] & (block == block[:, None])
+  scores = jnp.einsum('bthk,bshk->bhts', queries, keys)
+  weights = jax.nn.softmax(jnp.where(seen[:, None], scores, -1e30))
+  want = jnp.einsum('bhts,bshk->bthk', weights, values)
+  is_read = seen.any(-1)[..., None, None]
+  np.testing.assert_allclose(got * is_read, want * is_read, rtol=0, atol=1e-5)
+
+
 @pytest.mark.memory
 def test_memory_grows_with_the_length(monkeypatch):
   """Not with its square; forward and backward."""

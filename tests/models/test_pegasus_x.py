@@ -1,0 +1,86 @@
+"""PEGASUS-X: its own forms; test_transformers.py compares its results."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from locost_jax import models
+from locost_jax.errors import InputError
+from locost_jax.models import parameters
+from locost_jax.ops import long_attention
+from locost_jax.ops import tokenwise
+from tests.models import small
+
+SMALL = small.BART | dict(
+    name='pegasus_x', pad_id=0, block_size=6, global_tokens=3
+)
+documents = functools.partial(small.documents, length=29, pad=0)
+
+
+def test_less_memory_gives_the_same_results(monkeypatch):
+  """Blocks of queries and feed-forwards in pieces, layers recomputed."""
+  inputs, targets = documents(), small.tokens(7, 2, 5)
+
+  def run(remat):
+    with jax.enable_x64(True):
+      model = models.build(SMALL, 'float64', remat)
+      params = jax.tree.map(np.float64, small.moved_params(SMALL, 0.1, True))
+      loss = lambda params: (model.apply(params, inputs, targets) ** 2).mean()
+      return jax.jit(jax.grad(loss))(params)
+
+  want = run('none')
+  check = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-9)
+  jax.tree.map(check, run('full'), want)
+  monkeypatch.setattr(tokenwise, 'CPU_PIECE', 16)
+  monkeypatch.setattr(long_attention, 'PIECE_BYTES', 1)
+  jax.tree.map(check, run('pieces'), want)
+
+
+def test_steps_match_the_plain_form_and_padding_changes_nothing():
+  model = models.build(SMALL)
+  params = small.moved_params(SMALL, 0.1, True)
+  inputs, targets = documents(), small.tokens(7, 2, 5)
+  want = model.apply(params, inputs, targets)
+  memory = model.apply(params, inputs, method='encode')
+  _, logits = small.in_steps(model, params, memory, targets)
+  np.testing.assert_allclose(logits, want, 0, 1e-5)
+  padded = np.pad(inputs, ((0, 0), (0, 9)))
+  got = model.apply(params, padded, targets)
+  np.testing.assert_allclose(got, want, 0, 1e-5)
+
+
+def test_dropout_of_attention():
+  model = models.build(SMALL | dict(attention_dropout_rate=0.5))
+  params = small.moved_params(SMALL, 0.1, True)
+  run = lambda seed: model.apply(
+      params,
+      documents(),
+      None,
+      False,
+      method='encode',
+      rngs={'dropout': jax.random.key(seed)},
+  )['states']
+  np.testing.assert_array_equal(run(0), run(0))
+  assert (run(0) != run(1)).any(-1)[0].all()
+
+
+def test_the_published_size():
+  """That of transformers' model with the sizes of google/pegasus-x-base."""
+  config = SMALL | small.BART_BASE | dict(vocab_size=96103, num_layers=12)
+  config |= dict(num_decoder_layers=12, block_size=512, global_tokens=128)
+  params = parameters.abstract_params(models.build(config))
+  assert parameters.count(parameters.flatten(params)) == 272_292_096
+
+
+@pytest.mark.parametrize(
+    'changes, message',
+    (
+        (dict(block_size=5), 'model.block_size=5: .*an even number of tokens'),
+        (dict(sinusoidal=False), 'sinusoidal=False: expected True'),
+    ),
+)
+def test_keys_that_fit_no_model(changes, message):
+  with pytest.raises(InputError, match=message):
+    models.make_config(SMALL | changes)
