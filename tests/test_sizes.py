@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 BUDGETS = {
-    'lines of locost_jax/': 38_020,  # with templates, CSS and JS
+    'lines of locost_jax/': 38_050,  # with templates, CSS and JS
     'lines of code in locost_jax/': 24_440,
     'lines of configs/ and launch/': 2_990,
     'lines of papers/ and bench/': 4_340,

@@ -202,33 +202,7 @@ def table(config):
   name = config['name']
   tied = ('lm_head.weight',) if config.get('tie_embeddings', True) else ()
   if name in _NOT_IN_BART:
-    prefix = 'led.' if name == 'led' else 'model.'
-    modules = {
-        ours: theirs.replace('model.', prefix, 1)
-        for ours, theirs in (_BART | _NOT_IN_BART[name]).items()
-    }
-    copies = (
-        f'{prefix}encoder.embed_tokens.weight',
-        f'{prefix}decoder.embed_tokens.weight',
-        *tied,
-    )
-    return Table(
-        modules,
-        {
-            'logits_bias': ('final_logits_bias', ROW),
-            'encoder/global_embedding': (
-                'model.encoder.embed_global.weight',
-                SAME,
-            ),
-        },
-        {f'{prefix}shared.weight': copies},
-        prefix=prefix,
-        # Some files have the positions that PEGASUS computes.
-        unread=_POSITIONS if config.get('sinusoidal') else (),
-        zeros=('final_logits_bias',),
-        # transformers 5 ties all or nothing.
-        writes_copies=not tied,
-    )
+    return _like_bart(config, tied)
   key = config['attention'] if name == 'longt5' else name
   if key not in _MIXERS:
     raise InputError(
@@ -253,6 +227,38 @@ def table(config):
       single,
       {'shared.weight': copies + tied},
       _UNREAD,
+  )
+
+
+def _like_bart(config, tied):
+  """Returns the `Table` of a model whose stacks have BART's names."""
+  name = config['name']
+  prefix = 'led.' if name == 'led' else 'model.'
+  modules = {
+      ours: theirs.replace('model.', prefix, 1)
+      for ours, theirs in (_BART | _NOT_IN_BART[name]).items()
+  }
+  copies = (
+      f'{prefix}encoder.embed_tokens.weight',
+      f'{prefix}decoder.embed_tokens.weight',
+      *tied,
+  )
+  return Table(
+      modules,
+      {
+          'logits_bias': ('final_logits_bias', ROW),
+          'encoder/global_embedding': (
+              'model.encoder.embed_global.weight',
+              SAME,
+          ),
+      },
+      {f'{prefix}shared.weight': copies},
+      prefix=prefix,
+      # Some files have the positions that PEGASUS computes.
+      unread=_POSITIONS if config.get('sinusoidal') else (),
+      zeros=('final_logits_bias',),
+      # transformers 5 ties all or nothing.
+      writes_copies=not tied,
   )
 
 

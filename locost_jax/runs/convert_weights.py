@@ -114,15 +114,7 @@ def export_run(home, step_directory, stored, target, dtype, max_shard_size):
         lambda done: progress.show('writing', done, len(exported.tensors)),
     )
     progress.wipe()
-    released = configs.release(config, settings, dtype)
-    _write_json(directory / 'config.json', released)
-    if 'auto_map' in released:
-      code = Path(configs.__file__).with_name(f'{configs.CODE}.py')
-      shutil.copyfile(code, directory / code.name)
-    _write_json(
-        directory / 'generation_config.json',
-        configs.release_generation(settings),
-    )
+    _write_configs(directory, config, settings, dtype)
     copied, notes = [], []
     if vocabulary is not None:
       copied = copy_tokenizer(home, directory)
@@ -145,6 +137,17 @@ def export_run(home, step_directory, stored, target, dtype, max_shard_size):
       copied=copied,
       notes=notes,
   )
+
+
+def _write_configs(directory, config, settings, dtype):
+  """Writes the two configs, and the code that a LOCOST needs."""
+  released = configs.release(config, settings, dtype)
+  generation = configs.release_generation(settings)
+  _write_json(directory / 'config.json', released)
+  _write_json(directory / 'generation_config.json', generation)
+  if 'auto_map' in released:
+    code = Path(configs.__file__).with_name(f'{configs.CODE}.py')
+    shutil.copyfile(code, directory / code.name)
 
 
 def _write_json(path, content):

@@ -434,7 +434,7 @@ def load(
         directory, progress.note, has_start=bool(language)
     )
   else:
-    home, step_directory, settings = run
+    home, _, settings = run
     config, data = dict(settings['model']), settings.get('data')
     with files.named(os.path.join(home, 'config.json')):
       decoding = decode_settings.of_run(settings)
@@ -450,34 +450,41 @@ def load(
   chosen = reading.choose_pages(model.config, data, pages)
   find.check_vocabulary(home, vocabulary, config)
   if language:
-    vocabulary = vocabulary_lib.with_language(vocabulary, language)
-    if vocabulary.bos_id is not None:
-      decoding = dataclasses.replace(
-          decoding, forced_first_token=vocabulary.bos_id
-      )
+    vocabulary, decoding = _in_language(vocabulary, decoding, language)
   if vocabulary is not None:
     models.check_padding(
         model.config, vocabulary.pad_id, f'{home}: its vocabulary'
     )
-  abstract = parameters.abstract_params(model)
-  precision = jnp.promote_types(dtype, jnp.float32)
-
-  place = functools.partial(_place, precision=precision, where=directory)
-  if run is None:
-    where = str(directory)
-    flat = weights.load_params(
-        directory, config, parameters.flatten(abstract), place
-    )
-  else:
-    where = str(step_directory)
-    params = find.load_run_params(step_directory, settings)
-    checkpoint.compare(params, abstract, step_directory)
-    params = parameters.flatten(params)
-    flat = {path: place(params.pop(path)) for path in list(params)}
-  params = parameters.unflatten(flat)
-  made = Summarizer(model, params, vocabulary, decoding, chosen, where)
+  params, where = _read_params(model, run, directory, config)
+  made = Summarizer(model, params, vocabulary, decoding, chosen, str(where))
   made.fields = data or {}
   return made
+
+
+def _read_params(model, run, directory, config):
+  """Returns (parameters, where they were) of a run or a released directory."""
+  abstract = parameters.abstract_params(model)
+  precision = jnp.promote_types(model.dtype, jnp.float32)
+  place = functools.partial(_place, precision=precision, where=directory)
+  if run is None:
+    flat = parameters.flatten(abstract)
+    flat = weights.load_params(directory, config, flat, place)
+    return parameters.unflatten(flat), directory
+  _, where, settings = run
+  params = find.load_run_params(where, settings)
+  checkpoint.compare(params, abstract, where)
+  params = parameters.flatten(params)
+  flat = {path: place(params.pop(path)) for path in list(params)}
+  return parameters.unflatten(flat), where
+
+
+def _in_language(vocabulary, decoding, language):
+  """Returns the vocabulary and the settings that write in a language."""
+  vocabulary = vocabulary_lib.with_language(vocabulary, language)
+  if vocabulary.bos_id is not None:
+    first = vocabulary.bos_id
+    decoding = dataclasses.replace(decoding, forced_first_token=first)
+  return vocabulary, decoding
 
 
 def _place(array, precision, where):

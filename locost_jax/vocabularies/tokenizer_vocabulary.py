@@ -29,6 +29,17 @@ from locost_jax.vocabularies.tokenizer_json import TOKENIZER
 from locost_jax.vocabularies.tokenizer_json import VOCAB
 
 
+def _check_ids(ids, size, path):
+  """Raises an InputError for an id outside the vocabulary, or a missing one."""
+  for key in (*tokenizer_json.IDS, 'after'):
+    i = ids.get(key)
+    is_id = type(i) is int and 0 <= i < size
+    if not is_id and (i is not None or key not in ('bos', 'after')):
+      raise InputError(
+          f'{path}: the id of {key} is {i!r}; expected one of 0 to {size - 1}'
+      )
+
+
 class TokenizerVocabulary:
   """A vocabulary in the files of the `tokenizers` library.
 
@@ -70,14 +81,7 @@ class TokenizerVocabulary:
     )
     known = whole.get_vocab(True)
     self.size = 1 + max(known.values())
-    for key in (*tokenizer_json.IDS, 'after'):
-      i = ids.get(key)
-      is_id = type(i) is int and 0 <= i < self.size
-      if not is_id and (i is not None or key not in ('bos', 'after')):
-        raise InputError(
-            f'{path}: the id of {key} is {i!r}; expected one of '
-            f'0 to {self.size - 1}'
-        )
+    _check_ids(ids, self.size, path)
     self.bos_id, self.pad_id, self.eos_id, self.unk_id, self.start_id = (
         ids.get(key) for key in tokenizer_json.IDS
     )
