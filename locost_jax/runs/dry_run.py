@@ -274,11 +274,11 @@ def _lines(phase):
 
 def _target_lines(phase):
   """Yields the lines about a topology.Target."""
-  step, room = phase['memory'], phase['available'] / 2**30
-  taken = f'{step["total"] / 2**30:.1f} of' if step else 'more than'
+  step, show = phase['memory'], memory.format_bytes
+  taken = f'{show(step["total"])} of' if step else 'more than'
   work = f'{phase["flops"]:.3g} FLOPs a step'
   speed = (
       f'at best {phase["tokens_per_second"]:,.0f} tokens/s by the data sheet'
   )
   yield f'  {phase["note"]}'
-  yield f'  {taken} {room:.1f} GiB a device, {work}, {speed}'
+  yield f'  {taken} {show(phase["available"])} a device, {work}, {speed}'

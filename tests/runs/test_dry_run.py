@@ -193,12 +193,12 @@ def script_target(monkeypatch, temporary, refused=None):
             '    available     16.0 GiB\n'
             '  it fits: 99% of what is available\n'
             '  Low effort.\n'
-            '  15.9 of 16.0 GiB a device, 2e+15 FLOPs a step, ',
+            '  15.9 GiB of 16.0 GiB a device, 2e+15 FLOPs a step, ',
         ),
         (
             8.1,
             None,
-            'or more devices\n  Low effort.\n  16.1 of 16.0 GiB a device, ',
+            'or more devices\n  Low effort.\n  16.1 GiB of 16.0 GiB a device, ',
         ),
         (0, 'No room.', 'more than 16.0 GiB a device, 2e+15 FLOPs a step, '),
     ],
