@@ -11,6 +11,7 @@ from tests.models import golden
 from tests.models import test_golden
 from tests.models import test_golden_pagesum as pagesum
 from tests.models import test_golden_simcas as simcas
+from tests.models import test_led
 from tests.on_gpu import job as job_lib
 from tests.training import test_ppo
 
@@ -37,6 +38,7 @@ def list_cases(tiny):
     test = pagesum.test_golden_losses_and_gradients
     yield name, test, (*single, padding)
   yield 'pagesum', pagesum.test_golden_greedy_tokens, ()
+  yield 'led', test_led.test_golden, single
   for test, arguments in (
       (test_ppo.test_golden_attention_rewards_and_advantages, single),
       (test_ppo.test_golden_losses_and_gradients_of_ppo, single),
