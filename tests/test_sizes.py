@@ -17,7 +17,7 @@ BUDGETS = {
     'lines of code in locost_jax/': 24_440,
     'lines of configs/ and launch/': 2_990,
     'lines of papers/ and bench/': 4_340,
-    'lines of tests/': 45_210,  # of Python
+    'lines of tests/': 45_250,  # of Python
     'words of *.md': 20_000,  # as `wc -w` counts them
     'words of prose in *.md': 10_000,  # without tables and code
     'lines of README.md': 130,
