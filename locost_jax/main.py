@@ -162,7 +162,11 @@ def main(values, arguments):
   workdir = Path(values.workdir or default_workdir(values['config']))
   file = getattr(values['config'], 'config_filename', '')
   is_named = ':' in file or 'model.name' in overrides
-  source_model.follow(config, overrides, workdir, is_named)
+  start = overrides.get('train.init_from') or ''
+  if values.topology and '://' in start:
+    collective.log(f'config.train.init_from={start}: not read for --topology')
+  else:
+    source_model.follow(config, overrides, workdir, is_named)
   report, results = run_once(values, config, overrides, workdir)
   if collective.is_first_host():
     show = report.format_text if values.format == 'text' else report.format_json

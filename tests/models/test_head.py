@@ -8,6 +8,7 @@ import numpy as np
 
 from configs import default
 from locost_jax import models
+from locost_jax.models import bart
 from locost_jax.training import losses
 from tests import products
 from tests.models import small
@@ -37,8 +38,8 @@ def exact_head(model, params, states):
   if 'kernel' in params.get('logits', {}):
     return states @ wide(params['logits']['kernel'])
   logits = states @ wide(params['token_embedding']['embedding']).T
-  if 'logits_bias' in params:
-    return logits + np.asarray(params['logits_bias'], np.float64)
+  if isinstance(c, bart.BartConfig):
+    return logits + np.float64(params.get('logits_bias', 0))
   return logits * c.d_model**-0.5
 
 

@@ -231,6 +231,7 @@ def test_devices_that_are_not_here_need_no_corpus(
   out, err = succeed(main, *command)
   assert 'spiece.model: no such vocabulary' in err
   assert 'assuming model.vocab_size=50265' in err
+  assert 'init_from=hf://nobody/nothing: not read for --topology' in err
   (before,) = re.findall(r'parameters +([\d.]+)M', out)
   out, err = succeed(main, *command, '--config.model.vocab_size=100265')
   assert 'assuming' not in err
