@@ -37,7 +37,7 @@ ALL = ('**',)  # patterns of everything below a directory
 GIB = 2**30
 DISK = 20.0  # GiB, the default of config.data.bucket_disk
 PIECE = 1 << 25  # bytes read at once, by each thread
-RETRIES = dict(max_retries=8, initial_delay='1s', max_delay='32s')
+RETRIES = dict(max_retries=6, initial_delay='1s', max_delay='16s')  # 47 s
 _THREADS = 8
 _MANIFEST = 'manifest.json'
 # TensorStore prints its requests, with the login, if one of these is set.
