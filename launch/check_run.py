@@ -25,6 +25,7 @@ from locost_jax import main as main_lib
 from locost_jax.config import commands
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import tasks
+from locost_jax.devices import topology
 from locost_jax.runs import assemble
 from locost_jax.runs import checks
 from locost_jax.runs import preflight
@@ -36,7 +37,7 @@ def main(values, arguments):
   """Prints what a run needs; raises an InputError for what it would refuse."""
   commands.expect_flags_only(arguments)
   config, overrides = commands.get_config(values)
-  topology, devices, hosts = find_slice(values.topology)
+  name, devices, hosts = find_slice(values.topology)
   expected = main_lib.expected(values)
   preflight.check_expected(
       expected, f'{values.topology} has {{}}', devices=devices, hosts=hosts
@@ -58,17 +59,17 @@ def main(values, arguments):
   for key, path in needs:
     if '://' not in path:  # the workers fetch it
       print(f'needs {key}={path}')
-  print(f'slice {topology} {devices} {hosts}')
+  print(f'slice {name} {devices} {hosts}')
 
 
 def find_slice(name):
   """Returns (libtpu's name, devices, hosts) of an accelerator type."""
-  topology = preflight.find_topology(name or '')
-  sides = [int(side) for side in re.findall(r'\d+', topology.partition(':')[2])]
+  found = topology.name_slice(name or '')
+  sides = [int(side) for side in re.findall(r'\d+', found.partition(':')[2])]
   chips = math.prod(sides)
   # A host has four chips, or the eight of a small slice of two axes.
   hosts = 1 if chips <= 8 and len(sides) == 2 else max(chips // 4, 1)
-  return topology, chips, hosts
+  return found, chips, hosts
 
 
 def list_files(config):

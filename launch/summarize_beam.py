@@ -54,8 +54,8 @@ try:
 except ImportError:
   sys.exit("error: apache-beam is missing: pip install 'locost_jax[beam]'")
 
-# Documents of similar length among so many neighbours are one piece of work;
-# one of _LONG characters fills a batch and is a piece by itself.
+# Of _NEIGHBOURS documents in a row, those of similar length are one piece of
+# work; one of _LONG characters fills a batch and is a piece by itself.
 _NEIGHBOURS, _LONG = 128, 2**15
 _COUNTERS = 'documents', 'tokens', 'bad_documents'
 # argparse exits; the others are of Beam.

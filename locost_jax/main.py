@@ -88,7 +88,7 @@ _FLAGS = {
     },
     flags.DEFINE_integer: {
         f'expect_{name}': (
-            f'with --preflight: fail unless there are so many {what}'
+            f'with --preflight: fail unless this is the number of {what}'
         )
         for name, what in preflight.EXPECTED.items()
     },
@@ -183,8 +183,7 @@ def run_once(values, config, overrides, workdir):
   phases = phases_lib.make_phases(config, overrides, workdir)
   whole_split = 'eval.examples' not in overrides
   if values.dry_run:
-    topology = values.topology and preflight.find_topology(values.topology)
-    return dry_run, dry_run.dry_run(phases, workdir, topology)
+    return dry_run, dry_run.dry_run(phases, workdir, values.topology)
   if values.preflight:
     lines = sys.stdout if values.format == 'text' else sys.stderr
     return preflight, preflight.run(

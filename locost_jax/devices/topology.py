@@ -5,6 +5,7 @@ memory of a program and its instructions, never a time.
 """
 
 import importlib.util
+import math
 import os
 import re
 from typing import NamedTuple
@@ -44,6 +45,12 @@ CARDS = dict(
 TPUS = dict(
     v2=7.48, v3=15.48, v4=30.75, v5e=15.75, v5p=95.74, v6e=31.25, tpu7x=94.75
 )
+# Generations of TPUs -> what an accelerator type counts for each chip (itself or
+# its two TensorCores), and their slices, as chips along the axes.
+_SLICES = {
+    'v5litepod v5e v6e': (1, '1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16'),
+    'v4 v5p': (2, '2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x16'),
+}
 # Without the first three, libtpu asks the cloud for the type of the machine,
 # and logs many errors if no server answers; the topology overrides the values.
 # Without the last, a machine's second process that loads libtpu fails.
@@ -65,12 +72,27 @@ class Target(NamedTuple):
   note: str  # about these numbers
 
 
+def name_slice(name):
+  """Returns 'v5e:4x4' for 'v5litepod-16'; a name with a colon as it is."""
+  generation, _, size = name.partition('-')
+  for generations, (counted, slices) in _SLICES.items():
+    for sides in slices.split() if generation in generations.split() else ():
+      if size == str(counted * math.prod(map(int, sides.split('x')))):
+        return f'{generation.replace("litepod", "e")}:{sides}'
+  if ':' in name:
+    return name
+  raise InputError(
+      f'--topology={name}: expected an accelerator type like v5litepod-16, '
+      'v6e-16 or v4-32, or a slice like v5e:4x4'
+  )
+
+
 def find(name):
   """Returns the Target of a name; JAX then uses only the CPU of this machine.
 
   Args:
     name: a generation of TPUs and its chips per axis, 'v5e:4x4' or 'v4:2x2x2';
-      or a card, hosts and GPUs of a host, 'h100:1x8'.
+      or a card, hosts and GPUs of a host, 'h100:1x8'. See `name_slice`, too.
 
   Raises:
     InputError: an unknown name, or the compiler is not installed.

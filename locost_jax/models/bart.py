@@ -266,7 +266,7 @@ class Encoder(nn.Module):
     return self.norm(h[0] if isinstance(h, tuple) else h)
 
   def start(self, h, mask):
-    """What the first layer is given, h or a tuple with h first, and mask."""
+    """Returns the first layer's arguments: h, or a tuple with h first; mask."""
     return h, mask
 
 

@@ -194,6 +194,13 @@ class Setup:
         protocol=protocol,
     )
 
+  def expect_vocabulary(self, vocabulary):
+    """`use_vocabulary`; None: one that will be trained, of its full size."""
+    if vocabulary is not None:
+      self.use_vocabulary(vocabulary)
+    elif not self.config.model.vocab_size:
+      self.config.model.vocab_size = self.config.data.vocabulary_size
+
   def use_vocabulary(self, vocabulary):
     """Sets the vocabulary, and config.model.vocab_size if it is 0."""
     self.vocabulary = vocabulary

@@ -38,13 +38,15 @@ def dry_run(phases, workdir, topology=None):
   """Runs all checks of a run and compiles its train steps; writes no file.
 
   Args:
-    topology: devices to compile for, see `topology.find`; None: this machine's.
+    topology: devices to compile for, see `topology`; None: this machine's.
       With a name, files, vocabulary and train.init_from are not checked.
 
   Returns:
     {'phases': [...]}, each from `measure_phase`.
   """
-  target = topology_lib.find(topology) if topology else None
+  target = None
+  if topology:
+    target = topology_lib.find(topology_lib.name_slice(topology))
   devices = target and target.devices
   setups = [assemble.Setup(phase, devices) for phase in phases]
   if target:
@@ -53,10 +55,7 @@ def dry_run(phases, workdir, topology=None):
   else:
     vocabulary = checks.check_all(setups, workdir)
   for setup in setups:
-    if vocabulary is not None:
-      setup.use_vocabulary(vocabulary)
-    elif not setup.config.model.vocab_size:  # a vocabulary will be trained
-      setup.config.model.vocab_size = setup.config.data.vocabulary_size
+    setup.expect_vocabulary(vocabulary)
   if not target:
     first = setups[0]
     _, report = warm_start.load(first.config, first.shapes, first.directory)

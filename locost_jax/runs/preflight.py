@@ -8,7 +8,6 @@ remains. If something does not answer in time, the process ends with a message.
 
 import contextlib
 import json
-import math
 import os
 import shutil
 import time
@@ -37,12 +36,6 @@ EXPECTED = {
     'devices': 'devices in JAX',
     'vocabulary': 'tokens in the vocabulary',
     'files': 'training files',
-}
-# Generations of TPUs -> what an accelerator type counts for each chip (itself or
-# its two TensorCores), and their slices, as chips along the axes.
-_SLICES = {
-    'v5litepod v5e v6e': (1, '1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16'),
-    'v4 v5p': (2, '2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x16'),
 }
 
 
@@ -100,21 +93,6 @@ def run(phases, workdir, expected, seconds, file):
   )
 
 
-def find_topology(name):
-  """Returns 'v5e:4x4' for 'v5litepod-16'; a name with a colon as it is."""
-  generation, _, size = name.partition('-')
-  for generations, (counted, slices) in _SLICES.items():
-    for sides in slices.split() if generation in generations.split() else ():
-      if size == str(counted * math.prod(map(int, sides.split('x')))):
-        return f'{generation.replace("litepod", "e")}:{sides}'
-  if ':' in name:
-    return name
-  raise InputError(
-      f'--topology={name}: expected an accelerator type like v5litepod-16, '
-      'v6e-16 or v4-32, or a slice like v5e:4x4'
-  )
-
-
 def format_text(hosts, devices, **_):
   """Returns the last line of the report."""
   counts = (devices['count'], 'device'), (len(hosts), 'host')
@@ -142,10 +120,7 @@ def count_data(setup, vocabulary):
   None stands for a vocabulary to be trained, of config.data.vocabulary_size.
   """
   config, size = setup.config, setup.config.data.vocabulary_size
-  if vocabulary is not None:
-    setup.use_vocabulary(vocabulary)
-  elif not config.model.vocab_size:
-    config.model.vocab_size = size
+  setup.expect_vocabulary(vocabulary)
   found = map(corpus_lib.corpus, tasks.members(config).values())
   return dict(
       files=sum(len(corpus.splits['train']) for corpus in found),

@@ -161,6 +161,7 @@ class PegasusVocabulary(SentencePieceVocabulary):
     # Of each id of the processor.
     self._ours = np.array([0, 1, *range(2, N)] + [2, 3] * 2)
     self._ours[2:N] += self._OFFSET
+    self._theirs = {i: x for x, i in enumerate(self._ours.tolist())}
     self.size = N + self._OFFSET
     self.sentinel_ids = frozenset(range(2, 2 + self._OFFSET))
     self.fingerprint = token_ids.fingerprint(b'pegasus' + self.model, 0)
@@ -181,8 +182,7 @@ class PegasusVocabulary(SentencePieceVocabulary):
 
   def decode(self, ids, keep_sentinels=False):
     """See the base class."""
-    known = {i: x for x, i in enumerate(self._ours.tolist())}
-    skipped = () if keep_sentinels else self.sentinel_ids
+    skipped, known = () if keep_sentinels else self.sentinel_ids, self._theirs
     ids = (known.get(int(i), token_ids.UNK_ID) for i in ids if i not in skipped)
     return super().decode(ids, True)
 

@@ -65,7 +65,7 @@ def given(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def expected(given):
-  """What the summarize command writes: (rows, lines of errors)."""
+  """Returns (rows, lines of errors) of the summarize command."""
   output = given / 'expected.jsonl'
   command = f'--checkpoint={given / "run"}', f'--output={output}'
   done = python.run(

@@ -12,6 +12,8 @@ from locost_jax.devices import sharding
 from locost_jax.generation import generate
 from locost_jax.models import flops
 from locost_jax.models import parameters
+from locost_jax.ops import long_attention
+from locost_jax.ops import tokenwise
 from tests import counted_flops
 
 BART = dict(
@@ -100,6 +102,32 @@ def moved_params(config, scale, is_drawn=False):
   """Returns a new tree: initial parameters, or numbers like them, with noise."""
   params = _params(tuple(sorted(dict(config).items())), scale, is_drawn)
   return jax.tree.map(lambda x: x, params)
+
+
+def check_less_memory(monkeypatch, gradients):
+  """Compares gradients(remat): layers recomputed, blocks and pieces of little."""
+  want = gradients('none')
+  check = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-9)
+  jax.tree.map(check, gradients('full'), want)
+  monkeypatch.setattr(tokenwise, 'CPU_PIECE', 16)
+  monkeypatch.setattr(long_attention, 'PIECE_BYTES', 1)
+  jax.tree.map(check, gradients('pieces'), want)
+
+
+def check_attention_dropout(config, inputs):
+  """Every state of a document depends on the seed of attention's dropout."""
+  model = models.build(config | dict(attention_dropout_rate=0.5))
+  params = moved_params(config, 0.1, True)
+  run = lambda seed: model.apply(
+      params,
+      inputs,
+      None,
+      False,
+      method='encode',
+      rngs={'dropout': jax.random.key(seed)},
+  )['states']
+  np.testing.assert_array_equal(run(0), run(0))
+  assert (run(0) != run(1)).any(-1)[0].all()
 
 
 class Runner:

@@ -15,8 +15,6 @@ from locost_jax.generation import generate
 from locost_jax.hugging_face import configs
 from locost_jax.models import led
 from locost_jax.models import parameters
-from locost_jax.ops import long_attention
-from locost_jax.ops import tokenwise
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.training import losses
 from tests.models import golden
@@ -186,12 +184,7 @@ def test_less_memory_gives_the_same_results(monkeypatch):
       loss = lambda params: (logits_of(model, params, arrays()[1]) ** 2).mean()
       return jax.jit(jax.grad(loss))(params)
 
-  want = run('none')
-  check = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-9)
-  jax.tree.map(check, run('full'), want)
-  monkeypatch.setattr(tokenwise, 'CPU_PIECE', 16)
-  monkeypatch.setattr(long_attention, 'PIECE_BYTES', 1)
-  jax.tree.map(check, run('pieces'), want)
+  small.check_less_memory(monkeypatch, run)
 
 
 def test_steps_match_the_plain_form():
@@ -206,18 +199,7 @@ def test_steps_match_the_plain_form():
 
 def test_dropout_of_attention():
   """It is drawn for near and for global tokens."""
-  model = models.build(SMALL | dict(attention_dropout_rate=0.5))
-  params = small.moved_params(SMALL, 0.1, True)
-  run = lambda seed: model.apply(
-      params,
-      small.documents(),
-      None,
-      False,
-      method='encode',
-      rngs={'dropout': jax.random.key(seed)},
-  )['states']
-  np.testing.assert_array_equal(run(0), run(0))
-  assert (run(0) != run(1)).any(-1)[0].all()
+  small.check_attention_dropout(SMALL, small.documents())
 
 
 def test_flops():

@@ -9,8 +9,6 @@ import pytest
 from locost_jax import models
 from locost_jax.errors import InputError
 from locost_jax.models import parameters
-from locost_jax.ops import long_attention
-from locost_jax.ops import tokenwise
 from tests.models import small
 
 SMALL = small.BART | dict(
@@ -30,12 +28,7 @@ def test_less_memory_gives_the_same_results(monkeypatch):
       loss = lambda params: (model.apply(params, inputs, targets) ** 2).mean()
       return jax.jit(jax.grad(loss))(params)
 
-  want = run('none')
-  check = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-9)
-  jax.tree.map(check, run('full'), want)
-  monkeypatch.setattr(tokenwise, 'CPU_PIECE', 16)
-  monkeypatch.setattr(long_attention, 'PIECE_BYTES', 1)
-  jax.tree.map(check, run('pieces'), want)
+  small.check_less_memory(monkeypatch, run)
 
 
 def test_steps_match_the_plain_form_and_padding_changes_nothing():
@@ -52,18 +45,7 @@ def test_steps_match_the_plain_form_and_padding_changes_nothing():
 
 
 def test_dropout_of_attention():
-  model = models.build(SMALL | dict(attention_dropout_rate=0.5))
-  params = small.moved_params(SMALL, 0.1, True)
-  run = lambda seed: model.apply(
-      params,
-      documents(),
-      None,
-      False,
-      method='encode',
-      rngs={'dropout': jax.random.key(seed)},
-  )['states']
-  np.testing.assert_array_equal(run(0), run(0))
-  assert (run(0) != run(1)).any(-1)[0].all()
+  small.check_attention_dropout(SMALL, documents())
 
 
 def test_the_published_size():

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import pytest
 
 from locost_jax import main
+from locost_jax.devices import topology as topology_lib
 from locost_jax.errors import InputError
 from locost_jax.runs import preflight
 from tests.data.rows import write_jsonl
@@ -244,7 +245,7 @@ def test_accelerator_types():
       ('v5p-256', 'v5p:4x4x8'),
       ('v6e:2x4', 'v6e:2x4'),
   ):
-    assert preflight.find_topology(name) == topology
+    assert topology_lib.name_slice(name) == topology
   for name in 'v5e-2', 'v4-4', 'v5e', 'v3-8':
     with pytest.raises(InputError, match='expected an accelerator type like'):
-      preflight.find_topology(name)
+      topology_lib.name_slice(name)

@@ -128,7 +128,7 @@ def test_a_named_model_takes_what_it_has_in_common(name, tmp_path):
 
 
 def test_the_command_line_decides(tmp_path):
-  """What weights do not fix may differ; other values are refused together."""
+  """Keys that weights do not determine may differ; others are refused."""
   release('led', tmp_path / 'led')
   config = follow(
       finetune.get_config('led'),
