@@ -5,8 +5,8 @@
   python -m bench train --lengths=1024,4096 --against=longt5 --dtype=bfloat16
   python -m bench pages --config=configs/pagesum.py:arxiv
 
-encode    an encoder layer, with kernels computed and given; then the whole
-          encoder; --against: PyTorch's models
+encode    the whole encoder; of LOCOST also a layer, with kernels computed and
+          given; --against: PyTorch's models
 decode    time per token, and the bytes that decoding keeps of the input
 generate  samples per second of a whole model that reads an input and writes
           --tokens; --against: PyTorch's models
@@ -42,6 +42,7 @@ from absl import flags
 
 from bench import peers
 from bench import rounds
+from bench import workers
 from locost_jax.config import commands
 from locost_jax.config import tables
 from locost_jax.config import versions
@@ -91,6 +92,11 @@ def define_flags(values, argv):
   number('memory_limit', None, text)
   text = f'NAME,...: PyTorch models to compare with: {", ".join(peers.NAMES)}'
   words('against', [], text)
+  text = 'memory of PyTorch models: keep what they once got (the faster), or '
+  text += 'system: return it, as PyTorch does unless told otherwise'
+  flags.DEFINE_enum(
+      'allocator', 'keep', ['keep', 'system'], text, flag_values=values
+  )
   text = 'DIR: write QUESTION.json here'
   flags.DEFINE_string('output', 'runs/bench', text, flag_values=values)
   commands.define_format(values, 'format of the result on stdout')
@@ -108,7 +114,9 @@ def main(values, arguments):
   spec = make_spec(question, values, config)
   progress = Progress(seconds=10.0, at_once=True)
   report = lambda text: progress.write([f'bench {question}: {text}'])
-  result = run(spec, lengths, values.against, path, report)
+  kept = workers.KEPT if values.allocator == 'keep' else ''
+  against = [name + kept for name in values.against]
+  result = run(spec, lengths, against, path, report)
   progress.wipe()
   print(json.dumps(result) if values.format == 'json' else describe(result))
   print(path, file=sys.stderr)
@@ -123,8 +131,8 @@ def check(values, arguments):
         + suggest(given, QUESTIONS)
     )
   (question,) = arguments
-  if values.against and question not in rounds.OURS:
-    raise InputError(f'--against: expected one of {", ".join(rounds.OURS)}')
+  if values.against and question not in rounds.COMPARED:
+    raise InputError(f'--against: expected one of {", ".join(rounds.COMPARED)}')
   for name in set(values.against) - set(peers.NAMES):
     expected = ','.join(peers.NAMES)
     raise InputError(f'--against={name}: expected some of {expected}')
@@ -196,7 +204,8 @@ def run(spec, lengths, against, path, report):
   out_of_memory = set()
   for length in lengths:
     say = lambda text, length=length: report(f'{length}: {text}')
-    for parts in rounds.groups(spec['question'], against):
+    name = spec['config']['model']['name']
+    for parts in rounds.groups(spec['question'], name, against):
       rows, device = rounds.measure(
           dict(spec, length=length), parts, out_of_memory, say
       )

@@ -23,7 +23,7 @@ def prepare(spec):
     return _layer_cases(spec, model, params, facts)
   facts['documents'] = B
   args = params, *programs.make_inputs(spec)
-  if part.endswith('kept'):
+  if 'kernels kept' in part:
     facts['kernel_bytes'] = low_memory_encoder.kernel_bytes(model, L)
     if facts['kernel_bytes'] > generate.KEPT_BYTES:
       return {part: (None, facts)}  # the library does not keep them either

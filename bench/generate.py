@@ -21,4 +21,5 @@ def prepare(spec):
       written=spec['tokens'],
       temp_bytes=max(map(programs.temp_bytes, (encode, decode))),
   )
-  return {'locost': (lambda: np.asarray(decode(params, encode(*args))), facts)}
+  call = lambda: np.asarray(decode(params, encode(*args)))
+  return {spec['part']: (call, facts)}

@@ -1,8 +1,9 @@
 """PyTorch models of transformers of the same size, with random weights.
 
 t5 (v1.1, full attention) and longt5 (transient-global attention) have our
-width, heads, depth and vocabulary. led (windows of 1024) and bart have their
-base shape: half as many layers, d_ff 4 D, positions up to the input's length.
+width, heads, depth and vocabulary. led (windows of 1024) and bart have the
+shape of our LED or BART if --config is one, else their base shape: half as many
+layers, d_ff 4 D; and positions up to the input's length.
 
 The whole model is loaded; its encoder without gradients, its `generate`, or a
 step of AdamW is timed, with one thread per core. With bfloat16, encoders and
@@ -36,7 +37,7 @@ def prepare(spec):
   """Returns the call, see `programs`; the spec's part begins with a name."""
   import torch
 
-  name, recomputes = spec['part'].split(',')[0], ',' in spec['part']
+  name, recomputes = spec['part'].split(',')[0], 'recomputing' in spec['part']
   torch.set_num_threads(len(os.sched_getaffinity(0)))
   torch.manual_seed(0)
   config, B, L = spec['config']['model'], spec['batch_size'], spec['length']
@@ -118,6 +119,7 @@ def make_bart_like(name, config, length):
   """Makes BART or LED with random weights, for inputs of this length."""
   import transformers as hf
 
+  same = config['name'] in ('bart', 'led')
   sizes = dict(
       vocab_size=config['vocab_size'],
       d_model=config['d_model'],
@@ -127,12 +129,13 @@ def make_bart_like(name, config, length):
       ('encoder', config['num_layers']),
       ('decoder', config['num_decoder_layers']),
   ):
-    sizes[f'{side}_layers'] = max(1, layers // 2)
+    sizes[f'{side}_layers'] = layers if same else max(1, layers // 2)
     sizes[f'{side}_attention_heads'] = config['num_heads']
-    sizes[f'{side}_ffn_dim'] = 4 * config['d_model']
+    sizes[f'{side}_ffn_dim'] = config['d_ff'] if same else 4 * config['d_model']
   if name == 'bart':
     sizes['max_position_embeddings'] = max(1024, length)
     return hf.BartForConditionalGeneration(hf.BartConfig(**sizes))
-  sizes['attention_window'] = [1024] * sizes['encoder_layers']
+  window = config.get('attention_window', 1024)
+  sizes['attention_window'] = [window] * sizes['encoder_layers']
   sizes['max_encoder_position_embeddings'] = max(16384, length)
   return hf.LEDForConditionalGeneration(hf.LEDConfig(**sizes))

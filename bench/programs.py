@@ -46,7 +46,9 @@ def check(question, config, lengths):
       expected = f'--lengths: multiples of config.data.page_length={size}'
   elif question in ('decode', 'generate') and not reads_pages:
     models.check_length(model, lengths[-1], '--lengths')
-  elif reads_pages or not model.comes_in_parts:
+  elif question == 'encode' and not reads_pages:
+    models.check_length(model, lengths[-1], '--lengths')
+  elif not model.comes_in_parts:
     expected = 'LOCOST; bench pages measures PageSum and SimCAS'
   if expected:
     raise InputError(

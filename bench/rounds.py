@@ -9,26 +9,31 @@ import statistics
 
 from bench import workers
 
-# question -> our models, compared as a whole with those of --against.
-OURS = {
-    'encode': ['locost, kernels made', 'locost, kernels kept'],
-    'generate': ['locost'],
-    'train': ['locost'],
-}
+# Questions whose whole model is compared with those of --against.
+COMPARED = 'encode', 'generate', 'train'
+# How a part of ours ends, unless it is a question's only one.
+OURS = ', ours'
 
 
-def groups(question, against):
+def groups(question, name, against):
   """Returns lists of parts; the parts of a list are measured together.
 
   Train steps need much memory, so ours is compared with one peer at a time,
   which also runs recomputing its activations, as ours does in pieces.
+
+  Args:
+    question: one of `QUESTIONS`.
+    name: config.model.name.
+    against: parts of `peers`.
   """
-  if question == 'encode':
-    return [['layer'], OURS['encode'] + against]
+  ours = [name + OURS]
+  if question == 'encode' and name == 'locost':
+    ours = [f'locost, kernels {form}{OURS}' for form in ('made', 'kept')]
+    return [['layer'], ours + against]
   if question == 'train':
     forms = [p + form for p in against for form in ('', ', recomputing')]
-    return [['steps'], *(['locost', form] for form in forms)]
-  return [OURS.get(question, ['all']) + against]
+    return [['steps'], *(ours + [form] for form in forms)]
+  return [(ours if question in COMPARED else ['all']) + against]
 
 
 def interleave(calls, repeats, seconds, report=lambda text: None):
@@ -116,7 +121,7 @@ def measure(spec, parts, out_of_memory, report):
 
 
 def _module(question, part):
-  is_ours = part in ('layer', 'steps', 'all') or part.startswith('locost')
+  is_ours = part in ('layer', 'steps', 'all') or part.endswith(OURS)
   return f'bench.{question}' if is_ours else 'bench.peers'
 
 

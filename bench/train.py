@@ -14,15 +14,15 @@ from locost_jax.training import step as step_lib
 def prepare(spec):
   """Returns the calls, see `programs`.
 
-  Part 'locost': the step of `main` (train.remat='auto'). Part 'steps': the
-  forward pass and a step for each train.remat; a step that does not fit into
-  memory is compiled but not timed.
+  Part 'steps': the forward pass and a step for each train.remat; a step that
+  does not fit into memory is compiled but not timed. Any other part: the step
+  of `main` (train.remat='auto').
   """
   model, states, batch, compile_step = make_step(spec)
   B, T = spec['batch_size'], spec['tokens']
   facts = dict(documents=B, tokens=B * (spec['length'] + T), target_tokens=T)
-  if spec['part'] == 'locost':
-    policies, calls = {'locost': 'auto'}, {}
+  if spec['part'] != 'steps':
+    policies, calls = {spec['part']: 'auto'}, {}
   else:
     forward = programs.compile_program(
         functools.partial(step_lib.eval_step, model=model),

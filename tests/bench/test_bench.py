@@ -1,6 +1,7 @@
 """Numbers of `bench` are right, and every question runs at a tiny size."""
 
 import json
+import os
 import sys
 import types
 
@@ -74,8 +75,9 @@ def run(call, question, *arguments):
 def test_encode(call, here):
   rows = run(call, 'encode', '--lengths=64', '--batch_size=2', *TINY)
   layers = ['layer, kernels made', 'layer, kernels given']
-  assert list(rows) == layers + list(rounds.OURS['encode'])
-  made, kept = (rows[name] for name in rounds.OURS['encode'])
+  made, kept = 'locost, kernels made, ours', 'locost, kernels kept, ours'
+  assert list(rows) == [*layers, made, kept]
+  made, kept = rows[made], rows[kept]
   assert kept['ratio'] == kept['seconds'] / made['seconds']
   assert made['samples_per_second'] == 2 / made['seconds']
   assert made['tokens_per_second'] == 2 * 64 / made['seconds']
@@ -105,8 +107,21 @@ def test_both_caches_write_the_same_tokens():
 
 def test_generate(call, here):
   rows = run(call, 'generate', '--lengths=64', '--tokens=3', *TINY)
-  assert rows['locost']['written'] == 3 and rows['locost']['temp_bytes'] > 0
-  assert rows['locost']['samples_per_second'] == 1 / rows['locost']['seconds']
+  row = rows['locost, ours']
+  assert row['written'] == 3 and row['temp_bytes'] > 0
+  assert row['samples_per_second'] == 1 / row['seconds']
+
+
+def test_encode_of_a_model_with_attention(call, here):
+  rows = run(
+      call,
+      'encode',
+      '--lengths=64',
+      '--config=configs/finetune.py:led',
+      *(f for f in TINY if 'd_state' not in f and 'd_kv' not in f),
+  )
+  assert list(rows) == ['led, ours']
+  assert rows['led, ours']['tokens_per_second'] > 0
 
 
 def test_train(call, here):
@@ -220,7 +235,7 @@ def test_a_model_out_of_memory_is_not_tried_again(here, monkeypatch):
   ended = set()
   measure = lambda length: rounds.measure(
       make_spec('train', '', length=length),
-      ['locost', 'longt5'],
+      ['locost, ours', 'longt5'],
       ended,
       lambda text: None,
   )[0]
@@ -228,7 +243,7 @@ def test_a_model_out_of_memory_is_not_tried_again(here, monkeypatch):
   assert ours['seconds'] == 1 and ours['cpu_seconds'] == 2
   failed = dict(out_of_memory=True, peak_bytes=7)
   assert theirs == dict(failed, length=64, name='longt5')
-  assert [row['name'] for row in measure(128)] == ['locost']
+  assert [row['name'] for row in measure(128)] == ['locost, ours']
 
 
 def test_runs_are_interleaved():
@@ -270,10 +285,24 @@ def test_an_interrupt_keeps_what_is_measured(call, here, monkeypatch):
 
 
 def test_train_steps_are_compared_in_pairs():
-  pairs = [['locost', 't5'], ['locost', 't5, recomputing']]
-  assert rounds.groups('train', ['t5']) == [['steps'], *pairs]
-  assert rounds.groups('generate', ['t5']) == [['locost', 't5']]
-  assert rounds.groups('decode', []) == [['all']]
+  pairs = [['locost, ours', 't5'], ['locost, ours', 't5, recomputing']]
+  assert rounds.groups('train', 'locost', ['t5']) == [['steps'], *pairs]
+  assert rounds.groups('generate', 'led', ['t5']) == [['led, ours', 't5']]
+  assert rounds.groups('decode', 'locost', []) == [['all']]
+
+
+def test_a_peer_keeps_its_memory(fake):
+  """Its process has the allocator of its name, ours that of the machine."""
+  body = "return {{'a': (None, dict(env=os.environ.get({!r})))}}"
+  spec = fake(body.format('GLIBC_TUNABLES'))
+  before = os.environ.get('GLIBC_TUNABLES')
+  for part, expected in (
+      ('longt5, memory kept', workers.KEPT_TUNABLES),
+      ('longt5', before),
+  ):
+    with workers.Worker(dict(spec, part=part)) as worker:
+      assert worker.facts['a']['env'] == expected
+    assert os.environ.get('GLIBC_TUNABLES') == before
 
 
 def test_table():

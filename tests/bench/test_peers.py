@@ -60,9 +60,10 @@ def test_a_peer_trains_in_bfloat16_under_autocast(monkeypatch):
 def test_comparison_with_a_peer():
   """Interleaved, each in a process of its own."""
   spec = make_spec('generate', '')
-  rows, _ = rounds.measure(spec, ['locost', 't5'], set(), lambda text: None)
+  parts = ['locost, ours', 't5, memory kept']
+  rows, _ = rounds.measure(spec, parts, set(), lambda text: None)
   ours, theirs = rows
-  assert (ours['name'], theirs['name']) == ('locost', 't5')
+  assert [ours['name'], theirs['name']] == parts
   assert theirs['ratio'] == theirs['seconds'] / ours['seconds']
   assert len(ours['times']) == len(theirs['times']) == 2
   assert min(ours['peak_bytes'], theirs['peak_bytes']) > 1e7
