@@ -10,6 +10,29 @@ refused unless config.data.check_sizes=False.
 from typing import Callable, NamedTuple
 
 SEPARATOR = '|||||'  # between the documents of a row of Multi-News
+# Names of a document and its summary in the rows of TFDS, and in parquet on the
+# Hub. A row's first pair counts: BookSum's rows also have another `summary`.
+COLUMNS = (
+    ('chapter', 'summary_text'),
+    ('article', 'abstract'),
+    ('article', 'highlights'),
+    ('report', 'summary'),
+    ('input', 'output'),
+    ('transcript', 'recap'),
+    ('document', 'summary'),
+)
+
+
+def columns(names):
+  """Returns the pair of COLUMNS that names have, or else the last one."""
+  return next((pair for pair in COLUMNS if {*pair} <= {*names}), COLUMNS[-1])
+
+
+def named(row):
+  """Returns document, summary ('' if hidden) and, if it has one, id of a row."""
+  document, summary = columns(row)
+  found = dict(document=row[document], summary=row[summary] or '')
+  return dict(id=row['id'], **found) if 'id' in row else found
 
 
 class Entry(NamedTuple):
@@ -22,32 +45,25 @@ class Entry(NamedTuple):
   raw: str  # the authors' files that papers/prepare.py reads
   tfds: tuple = ()  # 'name/config:version' in TFDS; all are read
   download: str = ''  # size of the download by TFDS
-  row: Callable = dict  # converts a row of TFDS to document, summary, ...
+  row: Callable = named  # converts a row of TFDS or the Hub
   gsg: bool = False  # whether gap sentences are made of the field `text`
 
 
 def scientific(row):
-  """Converts a row of scientific_papers: strips the lines, drops empty ones."""
+  """Converts a row of scientific papers: strips the lines, drops empty ones."""
   # The abstract's lines have stray spaces, and some are empty.
-  lines = {
-      field: [line.strip() for line in row[field].split('\n')]
-      for field in ('article', 'abstract')
-  }
-  return dict(
-      document='\n'.join(filter(None, lines['article'])),
-      summary='\n'.join(filter(None, lines['abstract'])),
-  )
-
-
-def scrolls(row):
-  """Converts a row of SCROLLS, whose hidden outputs are '' or None."""
-  return dict(id=row['id'], document=row['input'], summary=row['output'] or '')
+  found = named(row)
+  for field in 'document', 'summary':
+    lines = [line.strip() for line in found[field].split('\n')]
+    found[field] = '\n'.join(filter(None, lines))
+  return found
 
 
 def scrolls_with_query(row):
   """Converts a row of SCROLLS; its input is query, blank line, document."""
-  query, _, document = row['input'].partition('\n\n')
-  return dict(scrolls(row), query=query, document=document)
+  found = named(row)
+  query, _, document = found['document'].partition('\n\n')
+  return dict(found, document=document, query=query)
 
 
 def multi_news(row):
@@ -57,6 +73,13 @@ def multi_news(row):
       document=join_documents(documents),
       documents=documents,
       summary=row['summary'].strip(),
+  )
+
+
+def wcep(row):
+  """Converts a row of WCEP on the Hub, with </s> between its documents."""
+  return multi_news(
+      dict(row, document=row['document'].replace('</s>', SEPARATOR))
   )
 
 
@@ -146,7 +169,6 @@ TABLE = {
         raw="{train,validation,test}.jsonl of SCROLLS' gov_report.zip",
         tfds=('scrolls/gov_report:1.0.0',),
         download='302 MiB',
-        row=scrolls,
     ),
     'govreport_authors': Entry(
         splits=dict(train=17_519, validation=974, test=973),
@@ -164,7 +186,6 @@ TABLE = {
         raw="{train,validation,test}.jsonl of SCROLLS' summ_screen_fd.zip",
         tfds=('scrolls/summ_screen_fd:1.0.0',),
         download='49 MiB',
-        row=scrolls,
     ),
     'summscreen': Entry(
         splits=dict(train=22_588, validation=2_133, test=2_130),
@@ -174,7 +195,6 @@ TABLE = {
         raw='SummScreen_raw/{fd,tms} and SummScreen, for the splits',
         tfds=('summscreen/fd:1.0.0', 'summscreen/tms:1.0.0'),
         download='841 MiB',
-        row=lambda row: dict(document=row['transcript'], summary=row['recap']),
     ),
     'booksum_chapter': Entry(
         splits=dict(train=9_600, validation=1_484, test=1_431),
@@ -213,6 +233,7 @@ TABLE = {
         'they stay in order',
         raw='{train,val,test}.pt of PRIMERA (with torch), or *.jsonl or *.txt '
         'of JSON lines with document and summary',
+        row=wcep,
     ),
     'narrativeqa': _NARRATIVEQA,
     'narrativeqa_plot': _NARRATIVEQA._replace(
@@ -263,9 +284,6 @@ TABLE = {
         raw='',
         tfds=('cnn_dailymail:3.4.0',),
         download='558 MiB',
-        row=lambda row: dict(
-            id=row['id'], document=row['article'], summary=row['highlights']
-        ),
     ),
     'xsum': Entry(
         splits=dict(train=204_045, validation=11_332, test=11_334),

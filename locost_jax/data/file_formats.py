@@ -140,7 +140,8 @@ def _parse(cell, path, number):
 def _read_parquet(path, fields):
   """Reads the rows of parquet a few at a time; see `read_rows`.
 
-  A row has these and the optional columns, without nulls.
+  A row has these and the optional columns, without nulls. Of fields that a
+  function chooses, all but the first may be null, which gives ''.
   """
   try:
     import pyarrow
@@ -161,6 +162,10 @@ def _read_parquet(path, fields):
         path, buffer_size=_PARQUET_BYTES, pre_buffer=False
     ) as file:
       fault, schema = 'cannot be read', file.schema_arrow
+      hidden = ()
+      if callable(fields):
+        fields = fields(schema.names)
+        hidden = fields[1:]
       _check_columns(path, schema.names, fields, '', fields)
       _check_strings(path, schema, fields, pyarrow)
       names = dict.fromkeys(fields) | dict.fromkeys(_OPTIONAL)
@@ -168,7 +173,9 @@ def _read_parquet(path, fields):
       batches = file.iter_batches(_PARQUET_ROWS, columns=names)
       rows = ((batch, i) for batch in batches for i in range(batch.num_rows))
       makers = (
-          functools.partial(_parquet_row, f'{path}: row {n}', *row, fields)
+          functools.partial(
+              _parquet_row, f'{path}: row {n}', *row, fields, hidden
+          )
           for n, row in enumerate(rows, 1)
       )
       yield from sources.good_rows(path, makers)
@@ -188,7 +195,7 @@ def _check_strings(path, schema, fields, pyarrow):
       raise InputError(f'{path}: field {name!r} must hold strings, got {kind}')
 
 
-def _parquet_row(where, batch, i, fields):
+def _parquet_row(where, batch, i, fields, hidden):
   """Returns a row of a batch as a dict."""
   row = {}
   for name, column in zip(batch.schema.names, batch.columns):
@@ -196,8 +203,8 @@ def _parquet_row(where, batch, i, fields):
       value = column[i].as_py()
     except UnicodeDecodeError:
       raise InputError(f'{where}: field {name!r} is not UTF-8') from None
-    if value is not None:
-      row[name] = value
+    if value is not None or name in hidden:
+      row[name] = '' if value is None else value
     elif name in fields:
       raise InputError(f'{where}: field {name!r} must be a string, got null')
   return row
@@ -281,7 +288,8 @@ def read_rows(path, fields, text_unit):
   """Reads the rows of a file of any format.
 
   Args:
-    fields: names of the fields that every row must have, as strings.
+    fields: names of the fields that every row must have, as strings; of
+      parquet, also a function (names of columns) -> names of these.
     text_unit: one of UNITS, the part of a text that is a document.
 
   Raises:
@@ -307,6 +315,15 @@ def read_rows(path, fields, text_unit):
         f'{error}; a file that ends in {ending!r} is read as JSONL: expected '
         f'{", ".join(READERS)}'
     ) from None
+
+
+def count_rows(path):
+  """Counts the rows of a file of parquet or JSONL."""
+  if _ending(path) != '.parquet':
+    return sum(1 for _ in sources.read_lines(path))
+  from pyarrow import parquet
+
+  return parquet.read_metadata(path).num_rows
 
 
 def is_text(path):

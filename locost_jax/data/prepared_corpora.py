@@ -1,12 +1,14 @@
 """Finds the prepared files of the corpora in data/corpora.py.
 
-A corpus is read from one of two places, and nothing is downloaded:
+A corpus is read from one of these places, and nothing is downloaded:
 
 - local files, CORPORA/TASK/SPLIT*.jsonl or .jsonl.gz (config.data.corpora_dir),
   one object per line with `document` and `summary` (C4: `text`), and optionally
   `id`, `query`, `sections` (a list of {heading, text}), `documents` (a list of
   texts) and `references` (a list of all correct summaries or answers).
   papers/prepare.py makes them from the authors' files;
+- SPLIT*.parquet there, with the columns that the Hugging Face Hub has
+  (`corpora.COLUMNS`; C4: `text`);
 - TFDS, if it has a usable version of the corpus, prepared with `tfds build`.
 """
 
@@ -18,11 +20,18 @@ from typing import NamedTuple
 
 from locost_jax.data import corpora
 from locost_jax.data import corpus_rows
-from locost_jax.data import sources
+from locost_jax.data import file_formats
 from locost_jax.errors import InputError
 
-# Files of a split in the directory of a task; the last is allenai's copy of C4.
-PATTERNS = ('{}*.jsonl', '{}*.jsonl.gz', 'c4-{}.*.json.gz')
+# Files of a split in the directory of a task: prepared ones, allenai's copy of
+# C4, and the Hub's own and converted files.
+PATTERNS = (
+    '{}*.jsonl',
+    '{}*.jsonl.gz',
+    'c4-{}.*.json.gz',
+    '{}*.parquet',
+    '{}/*.parquet',
+)
 
 
 class Shard(NamedTuple):
@@ -47,7 +56,7 @@ def corpus(config, settings):
   if files and 'train' not in files:
     raise InputError(
         f'{config.data.corpora_dir}/{task}: no train*.jsonl or '
-        'train*.jsonl.gz'
+        'train*.jsonl.gz, and no train*.parquet'
     )
   entry = corpora.TABLE[task]
   splits = files or find_tfds_shards(task, config.data)
@@ -55,7 +64,7 @@ def corpus(config, settings):
 
   def read(split, shard):
     if files:
-      where, rows = shard, sources.read_jsonl([shard], fields)
+      where, rows = shard, _read_file(shard, fields, entry)
     else:
       where = f'{split} {shard.tfds}#{shard.number}'
       rows = map(entry.row, _read_tfds(shard, split, config.data.tfds_dir))
@@ -65,7 +74,7 @@ def corpus(config, settings):
   def count(split):
     if not files:
       return count_tfds(splits[split], split)
-    return sum(1 for file in files[split] for _ in sources.read_lines(file))
+    return sum(map(file_formats.count_rows, files[split]))
 
   def made_of(split):
     if files:
@@ -95,6 +104,15 @@ def find_files(task, directory):
   return {split: sorted(found) for split, found in files.items() if found}
 
 
+def _read_file(file, fields, entry):
+  """Reads prepared rows, or those of the Hub's parquet, which it converts."""
+  if entry.gsg or not file.endswith('.parquet'):
+    yield from file_formats.read_rows(file, fields, '')
+    return
+  for row in file_formats.read_rows(file, corpora.columns, ''):
+    yield entry.row(row)
+
+
 def find_tfds_shards(task, data):
   """Finds the files that TFDS prepared of a task: split -> list of Shard."""
   entry, ways = corpora.TABLE[task], []
@@ -121,7 +139,10 @@ def find_tfds_shards(task, data):
         f'make it of {entry.raw}, in a checkout: `python -m papers.prepare '
         f'--task={task} --raw=DIR --output={data.corpora_dir}`',
     )
-  raise InputError(f'{task}: no {place}[.gz]; ' + '; or '.join(ways))
+  raise InputError(
+      f'{task}: no {place}[.gz] and no train*.parquet of the Hub; '
+      + '; or '.join(ways)
+  )
 
 
 def find_tfds(name, tfds_dir=''):

@@ -92,7 +92,7 @@ def read_gov_report(directory):
         )
 
 
-def read_scrolls(directory, name, convert=corpora.scrolls):
+def read_scrolls(directory, name, convert=corpora.named):
   """Reads a corpus of SCROLLS (Shaham et al. 2022), from its archives.
 
   Yields (split, row).

@@ -4,6 +4,8 @@ import json
 import pathlib
 import shlex
 
+import pyarrow
+from pyarrow import parquet
 import pytest
 
 from configs import default
@@ -258,6 +260,101 @@ def test_c4_in_the_files_of_allenai(config, tmp_path):
   assert texts('train') == ['train 0', 'train 1']
   assert texts('validation') == ['validation 0']
   tasks.check_size(config, corpus_lib.corpus(config), 'train')  # not asserted
+
+
+# Columns as the Hub has them: of ccdv's arXiv, PubMed, GovReport and WCEP, of
+# SCROLLS, kmfoda's BookSum, and of the news -> what a model reads and writes.
+HUB = {
+    'arxiv': (
+        dict(article='one . \n two .', abstract=' we  \n show . '),
+        ('one .\ntwo .', 'we\nshow .'),
+    ),
+    'pubmed': (dict(article='a\n', abstract='b'), ('a', 'b')),
+    'govreport_authors': (dict(report='A.', summary='B.'), ('A.', 'B.')),
+    'govreport': (
+        dict(id='x', pid='x_0', input='A.\n\nB.', output='C.'),
+        ('A.\n\nB.', 'C.'),
+    ),
+    'qmsum': (
+        dict(id='x', pid='x_0', input='Why?\n\nA.', output=None),
+        (dict(query='Why?', document='A.'), ''),
+    ),
+    'booksum_chapter': (
+        dict(
+            bid=1,
+            book_id='Emma.ch',
+            summary='{"name": "C."}',
+            chapter='A.',
+            chapter_length=1.0,
+            summary_text='B.',
+        ),
+        ('A.', 'B.'),
+    ),
+    'multinews': (
+        dict(document='A. ||||| B.', summary='– C.'),
+        (['A.', 'B.'], '– C.'),
+    ),
+    'wcep': (dict(document='A.</s>B.', summary='C.'), (['A.', 'B.'], 'C.')),
+    'cnn_dailymail': (
+        dict(article='A.', highlights='B.', id='x'),
+        ('A.', 'B.'),
+    ),
+    'xsum': (dict(document='A.', summary='B.', id='x'), ('A.', 'B.')),
+}
+
+
+@pytest.mark.parametrize('task', HUB)
+def test_parquet_of_the_hub(config, tmp_path, task):
+  columns, (inputs, targets) = HUB[task]
+  place = tmp_path / 'corpora' / task
+  for name in (
+      'train-00000-of-00002.parquet',
+      'train-00001-of-00002.parquet',
+      'validation/0000.parquet',
+  ):
+    (place / name).parent.mkdir(parents=True, exist_ok=True)
+    table = {key: [value] * 3 for key, value in columns.items()}
+    types = {'output': pyarrow.string()}
+    table = pyarrow.table(
+        {key: pyarrow.array(x, types.get(key)) for key, x in table.items()}
+    )
+    parquet.write_table(table, place / name)
+  config.data.task = task
+  if isinstance(inputs, list):
+    config.data.pages = 'document'
+    inputs = dict(query='', documents=inputs)
+  elif isinstance(inputs, dict):
+    config.data.pages = 'chunks'
+  tasks.check(config)
+  found = corpus_lib.corpus(config)
+  rows = read_all(config, 'train')
+  assert len(rows) == 6 and len(read_all(config, 'validation')) == 3
+  read = rows[4]['inputs']
+  assert (json.loads(read) if config.data.pages else read) == inputs
+  assert rows[4]['targets'] == targets
+  first = 'x' if 'id' in columns else 'train-00001-of-00002.parquet:1'
+  assert rows[4]['id'] == first
+  with pytest.raises(
+      InputError, match=f'{task}: the train split has 6 rows, exp'
+  ):
+    tasks.check_size(config, found, 'train')
+
+
+def test_parquet_with_other_columns_is_refused(config, tmp_path):
+  place = tmp_path / 'corpora' / 'arxiv'
+  place.mkdir(parents=True)
+  config.data.task = 'arxiv'
+  path = place / 'train-0.parquet'
+  parquet.write_table(pyarrow.table({'article': ['a'], 'body': ['b']}), path)
+  with pytest.raises(InputError) as error:
+    tasks.check(config)
+  assert str(error.value) == (
+      f"{path}: no field 'document'; the header has 'article', 'body'"
+  )
+  table = pyarrow.table({'article': ['a', None], 'abstract': ['b', 'c']})
+  parquet.write_table(table, path)
+  with pytest.raises(InputError, match="row 2: field 'article' must be a str"):
+    read_all(config, 'train')
 
 
 def test_several_references_reach_the_records(config, tmp_path):
