@@ -13,7 +13,6 @@ import sys
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 
 from locost_jax import files
 from locost_jax.config import kinds
@@ -157,6 +156,8 @@ def _read_params(path):
         f'{others}'
     )
   path = path / 'params'
+  import orbax.checkpoint as ocp
+
   try:
     to_numpy = jax.tree.map(
         lambda _: ocp.RestoreArgs(restore_type=np.ndarray), metadata(path)
@@ -170,6 +171,8 @@ def _read_params(path):
 
 def save_params(directory, params):
   """Writes a checkpoint with parameters only; the directory must not exist."""
+  import orbax.checkpoint as ocp
+
   directory = Path(directory).absolute()
   with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
     checkpointer.save(directory / 'params', params)
@@ -197,6 +200,8 @@ def _describe(leaf):
 
 def metadata(item):
   """Returns the tree of shapes and dtypes of a checkpoint's item."""
+  import orbax.checkpoint as ocp
+
   # Not through a Checkpointer, which warns about a file only a step has.
   handler = ocp.PyTreeCheckpointHandler()
   try:
