@@ -15,7 +15,6 @@ import functools
 import json
 import os
 from pathlib import Path
-import re
 
 from absl import flags
 
@@ -27,8 +26,6 @@ from locost_jax.hugging_face import hub
 from locost_jax.runs import convert_weights
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import find
-
-_UNITS = {'': 1, 'K': 10**3, 'M': 10**6, 'G': 10**9, 'T': 10**12}
 
 
 def define_flags(values, argv):
@@ -49,12 +46,6 @@ def define_flags(values, argv):
       'type of exported tensors; those of a run are always float32 [float32]',
       flag_values=values,
   )
-  string(
-      'max_shard_size',
-      '5GB',
-      'SIZE: largest exported file; larger weights are split into several files '
-      'with an index',
-  )
   flags.DEFINE_boolean(
       'verify',
       False,
@@ -72,7 +63,6 @@ def main(values, arguments):
   for flag in ('source', 'target'):
     if not values[flag].value:
       raise InputError(f'--{flag}=DIR is missing')
-  max_shard_size = parse_size(values.max_shard_size)
   target = Path(values.target).absolute()
   if os.path.lexists(target):
     raise InputError(
@@ -81,7 +71,7 @@ def main(values, arguments):
   if not target.parent.is_dir():
     raise InputError(f'--target={values.target}: no directory {target.parent}')
   source = hub.find_directory(values.source, values.allow_download)
-  report, pair = _convert(source, target, values, max_shard_size)
+  report, pair = _convert(source, target, values)
   report = dict(source=str(source), target=values.target, **report)
   if values.verify:
     dtype = values.dtype or 'float32'
@@ -116,7 +106,7 @@ def format_text(report):
 
 
 @checkpoint.choose_again
-def _convert(source, target, values, max_shard_size):
+def _convert(source, target, values):
   """Returns the report, and the directories of the run and the release."""
   run = find.find_run(source)
   if run is None:
@@ -132,24 +122,9 @@ def _convert(source, target, values, max_shard_size):
   else:
     if values.verify:
       convert_weights.check_verifiable(run[2]['model']['name'])
-    report = convert_weights.export_run(
-        *run, target, values.dtype or 'float32', max_shard_size
-    )
+    report = convert_weights.export_run(*run, target, values.dtype or 'float32')
     pair = run[1], target
   return report, pair
-
-
-def parse_size(text):
-  """Returns the bytes of a size above 0: '5GB', '500MB', '2GiB' or a number."""
-  match = re.fullmatch(
-      r'(\d+(?:\.\d+)?) ?(?:([KMGT]?)(i?)B?)', text.strip(), re.IGNORECASE
-  )
-  if not match or not float(match[1]):
-    raise InputError(f'--max_shard_size={text}: expected a size like 5GB')
-  unit = _UNITS[match[2].upper()]
-  if match[3]:
-    unit = 1 << (10 * list(_UNITS.values()).index(unit))
-  return int(float(match[1]) * unit)
 
 
 if __name__ == '__main__':

@@ -20,7 +20,7 @@ _GROUPS = {
         'max_input_length max_document_bytes allow_download keys channel '
         'length lengths tokens'
     ),
-    'Output': 'workdir target output report format overwrite max_shard_size',
+    'Output': 'workdir target output report format overwrite',
     'Instead of training': (
         'evaluate dry_run topology preflight expect_hosts expect_devices '
         'expect_vocabulary expect_files'

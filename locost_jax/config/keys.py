@@ -369,9 +369,8 @@ REMOVED = {'data.packing': (False, None)}  # several short documents in a row
 # command's own flag with the name of another one.
 _FLAGS = {
     kinds.TEXT: (
-        'coordinator empty_page input_field language max_shard_size metrics '
-        'model prefix protocol query_field reference_field split task '
-        'topology wandb'
+        'coordinator empty_page input_field language metrics model prefix '
+        'protocol query_field reference_field split task topology wandb'
     ),
     kinds.TEXTS: 'against keys lengths query cache.split',
     _PATH: (

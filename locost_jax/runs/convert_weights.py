@@ -27,6 +27,7 @@ from locost_jax.errors import InputError
 from locost_jax.hugging_face import configs
 from locost_jax.hugging_face import export
 from locost_jax.hugging_face import hub
+from locost_jax.hugging_face import tensors
 from locost_jax.hugging_face import weights
 from locost_jax.models import parameters
 from locost_jax.summarizing import summarizer
@@ -93,7 +94,7 @@ def import_release(source, target):
   )
 
 
-def export_run(home, step_directory, stored, target, dtype, max_shard_size):
+def export_run(home, step_directory, stored, target, dtype):
   """Converts a run's checkpoint to a Hugging Face directory."""
   config, vocabulary = stored['model'], find.find_vocabulary(home)
   settings = decode_settings.of_run(stored)
@@ -107,10 +108,9 @@ def export_run(home, step_directory, stored, target, dtype, max_shard_size):
   params = parameters.flatten(params)
   with new_directory(target) as directory:
     progress = Progress()
-    written = exported.write(
+    exported.write(
         directory,
         params,
-        max_shard_size,
         lambda done: progress.show('writing', done, len(exported.tensors)),
     )
     progress.wipe()
@@ -133,7 +133,7 @@ def export_run(home, step_directory, stored, target, dtype, max_shard_size):
       tensors=len(exported.tensors),
       parameters=parameters.count(params),
       dtype=dtype,
-      files=written,
+      files=[tensors.SAFETENSORS],
       copied=copied,
       notes=notes,
   )

@@ -16,6 +16,21 @@ def change_json(path, **values):
   path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
+def shard(directory):
+  """Splits the weights into two files with an index, the first one smaller."""
+  tensors = load_file(directory / WEIGHTS)
+  names = sorted(tensors)
+  parts = names[: len(names) // 4], names[len(names) // 4 :]
+  index = {}
+  for i, part in enumerate(parts, 1):
+    name = f'model-0000{i}-of-00002.safetensors'
+    save_file({key: tensors[key] for key in part}, directory / name)
+    index |= dict.fromkeys(part, name)
+  (directory / WEIGHTS).unlink()
+  path = directory / f'{WEIGHTS}.index.json'
+  path.write_text(json.dumps({'weight_map': index}))
+
+
 def rewrite(directory, change):
   """Applies a change to the directory's dict of tensors."""
   tensors = load_file(directory / WEIGHTS)

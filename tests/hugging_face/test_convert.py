@@ -34,6 +34,7 @@ from tests import tiny_run
 from tests.hugging_face.converting import change_json
 from tests.hugging_face.converting import GOLDEN
 from tests.hugging_face.converting import rewrite
+from tests.hugging_face.converting import shard
 from tests.hugging_face.converting import WEIGHTS
 from tests.runs import test_main
 
@@ -121,21 +122,15 @@ def test_a_converted_run_can_be_loaded_and_trained_from(
 
 def test_a_round_trip_of_a_trained_run(run, tmp_path, call, run_command):
   """Keeps weights, vocabulary and generation settings; checks the report."""
-  exported = call(run, tmp_path / 'out', '--max_shard_size=9KB')
+  exported = call(run, tmp_path / 'out')
   assert exported['checkpoint'] == str(run / 'checkpoints' / '2')
   assert exported['copied'] == ['vocabulary.json']
   assert any('byte vocabulary' in note for note in exported['notes'])
-  shards = sorted(tmp_path.glob('out/model-*.safetensors'))
-  assert len(shards) > 2
-  names = [path.name for path in shards]
-  assert exported['files'] == [*names, WEIGHTS + '.index.json']
-  index = json.loads((tmp_path / 'out' / exported['files'][-1]).read_text())
-  held = {name: path.name for path in shards for name in load_file(path)}
-  assert index['weight_map'] == held
-  size = sum(x.nbytes for path in shards for x in load_file(path).values())
-  assert index['metadata']['total_size'] == 4 * exported['parameters'] == size
-  for path in shards:  # at most this size, or a single tensor
-    assert path.stat().st_size < 9000 + 4096 or len(load_file(path)) == 1
+  assert exported['files'] == [WEIGHTS]
+  tensors = load_file(tmp_path / 'out' / WEIGHTS)
+  size = sum(x.nbytes for x in tensors.values())
+  assert 4 * exported['parameters'] == size
+  shard(tmp_path / 'out')
   imported = call(tmp_path / 'out', tmp_path / 'again')
   assert imported['copied'] == ['vocabulary.json', 'tokenizer_config.json']
   text = tmp_path / 'text.txt'
@@ -341,13 +336,11 @@ def test_loading_takes_little_more_memory_than_the_weights(tmp_path):
       )
       for path, leaf in abstract.items()
   }
-  files = export.Exported(dict(config), abstract, 'float32').write(
-      tmp_path, params, 5 * 10**9
-  )
+  export.Exported(dict(config), abstract, 'float32').write(tmp_path, params)
   settings = decode_settings.Settings()
   released = configs.release(dict(config), settings, 'float32')
   (tmp_path / 'config.json').write_text(json.dumps(released))
-  size = sum((tmp_path / file).stat().st_size for file in files)
+  size = (tmp_path / WEIGHTS).stat().st_size
   assert size > 4 * 250_000_000
   program = """if True:
       import sys

@@ -21,6 +21,7 @@ from locost_jax.training import warm_start
 from locost_jax.workdir import find
 from tests import hub_server
 from tests import tiny_run
+from tests.hugging_face import converting
 
 ROOT = Path(__file__).parents[2]
 NAME = 'org/tiny'
@@ -34,9 +35,9 @@ def released(tmp_path_factory):
   """An exported tiny model, and files of a repository that are not needed."""
   home = tmp_path_factory.mktemp('hub')
   tiny_run.make(home / 'run')
-  convert_weights.export_run(
-      *find.find_run(home / 'run'), home / 'out', 'float32', 9_000
-  )
+  run = find.find_run(home / 'run')
+  convert_weights.export_run(*run, home / 'out', 'float32')
+  converting.shard(home / 'out')
   for name in NOT_NEEDED:
     (home / 'out' / name).write_bytes(b'nothing')
   return home / 'out'

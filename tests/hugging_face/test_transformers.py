@@ -314,8 +314,7 @@ def test_round_trip_through_a_run(name, tmp_path, call):
   for key, array in last.items():
     np.testing.assert_array_equal(array, first[key], err_msg=key)
   # Without the class's name, and in bfloat16.
-  flags = '--dtype=bfloat16', '--max_shard_size=20KB'
-  call(tmp_path / 'run', tmp_path / 'half', *flags)
+  call(tmp_path / 'run', tmp_path / 'half', '--dtype=bfloat16')
   half = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / 'half')
   assert half.dtype == torch.bfloat16
   rounded = {key: x.float().numpy() for key, x in half.state_dict().items()}

@@ -20,6 +20,6 @@ def write(directory, name):
   model = models.build(config)
   params = parameters.flatten(small.drawn_params(model, 0.3))
   config = models.default_keys(name) | config
-  export.Exported(config, params, 'float32').write(directory, params, 1 << 30)
+  export.Exported(config, params, 'float32').write(directory, params)
   written = configs.to_released(config)
   (directory / 'config.json').write_text(json.dumps(written))

@@ -32,6 +32,7 @@ from locost_jax.workdir import find
 from tests import tiny_run
 from tests.bucket_server import Fault
 from tests.bucket_server import TOKEN
+from tests.hugging_face import converting
 from tests.runs.test_main import CONFIG
 from tests.runs.test_main import LOSS_ONLY
 from tests.runs.test_main import pairs
@@ -274,8 +275,9 @@ def test_a_new_checkpoint_is_loaded_by_the_same_process(stored, bucket, capfd):
 
 def test_an_export_in_a_bucket(stored, bucket, tmp_path, run_command):
   convert_weights.export_run(
-      *find.find_run(stored), tmp_path / 'out', 'float32', 9_000
+      *find.find_run(stored), tmp_path / 'out', 'float32'
   )
+  converting.shard(tmp_path / 'out')
   bucket.put_tree(tmp_path / 'out', 'models/out')
   mine, theirs = (
       locost_jax.load(x) for x in (tmp_path / 'out', f'{HOME}/models/out')

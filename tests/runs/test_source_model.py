@@ -60,7 +60,7 @@ def release(name, directory, **more):
   }
   directory.mkdir(parents=True)
   export.Exported(config, parameters.flatten(shapes), 'float32').write(
-      directory, params, 10**9, lambda done: None
+      directory, params
   )
   (directory / 'config.json').write_text(
       json.dumps(configs.to_released(config))
