@@ -25,7 +25,7 @@ def prepare(spec):
     policies, calls = {spec['part']: 'auto'}, {}
   else:
     forward = programs.compile_program(
-        functools.partial(step_lib.eval_step, model=model),
+        functools.partial(step_lib.token_sums, model=model),
         states[0].params,
         batch,
     )

@@ -23,6 +23,7 @@ import jax
 
 from locost_jax import main as main_lib
 from locost_jax.config import commands
+from locost_jax.config import train_flags
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import tasks
 from locost_jax.devices import topology
@@ -38,7 +39,7 @@ def main(values, arguments):
   commands.expect_flags_only(arguments)
   config, overrides = commands.get_config(values)
   name, devices, hosts = find_slice(values.topology)
-  expected = main_lib.expected(values)
+  expected = train_flags.expected(values)
   preflight.check_expected(
       expected, f'{values.topology} has {{}}', devices=devices, hosts=hosts
   )

@@ -35,11 +35,11 @@ if __name__ == '__main__':  # before JAX is imported
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
 
 # pylint: disable=g-import-not-at-top
-from absl import flags
 from ml_collections import config_flags
 
 from locost_jax.config import commands
 from locost_jax.config import config_files
+from locost_jax.config import train_flags
 from locost_jax.devices import collective
 from locost_jax.devices import compiling
 from locost_jax.devices import connect
@@ -51,80 +51,16 @@ from locost_jax.runs import preflight
 from locost_jax.runs import resume
 from locost_jax.runs import source_model
 from locost_jax.runs import train_run
-from locost_jax.telemetry import step_times
 from locost_jax.telemetry import telemetry as telemetry_lib
 from locost_jax.workdir import phases as phases_lib
 
 _EVALUATE = re.compile('--?evaluate(=(true|t|yes|y|1))?', re.IGNORECASE)
-# How a flag is defined -> its name -> its help; `config.keys` has the bounds.
-_FLAGS = {
-    flags.DEFINE_string: {
-        'workdir': (
-            'DIR: where the run is stored and resumed [runs/NAME for '
-            '--config=configs/NAME.py]'
-        ),
-        'topology': (
-            'with --dry_run: compile for devices that are not attached: '
-            'v5e:4x4, v5litepod-16 (extra `tpu-aot`), or h100:1x8, hosts x GPUs '
-            '(extra `gpu-aot`)'
-        ),
-        'wandb': (
-            'PROJECT: also log the numbers of metrics.jsonl to Weights & Biases'
-        ),
-    },
-    flags.DEFINE_bool: {
-        'evaluate': (
-            'do not train: evaluate the best checkpoint of the workdir on the '
-            'test split, or on validation if there is no test split; on all '
-            'documents, unless --config.eval.examples is given'
-        ),
-        'by_length': (
-            'with --evaluate: add a table of the scores by document length'
-        ),
-        'dry_run': (
-            'do not train: check everything, compile the train step, and print '
-            'sizes, FLOPs, memory, and whether the step fits'
-        ),
-    },
-    flags.DEFINE_integer: {
-        f'expect_{name}': (
-            f'with --preflight: fail unless this is the number of {what}'
-        )
-        for name, what in preflight.EXPECTED.items()
-    },
-    flags.DEFINE_float: {
-        'peak_tflops': (
-            'peak TFLOP/s of one device, to log the utilisation [of known '
-            'devices: see locost_jax/telemetry/step_times.py]'
-        ),
-    },
-}
 
 
 def define_flags(values, argv):
   """Defines this command's flags; argv names the config whose keys count."""
   commands.define_config(values, argv, run=find_run(argv))
-  for define, texts in _FLAGS.items():
-    default = False if define is flags.DEFINE_bool else None
-    for name, text in texts.items():
-      define(name, default, text, flag_values=values)
-  commands.define_optional_number(
-      values,
-      'preflight',
-      preflight.SECONDS,
-      'do not train: print hosts, versions, devices and mesh, check everything, '
-      'run one all-reduce over all devices, write into the workdir, and report '
-      'whatever does not answer within NUMBER seconds',
-  )
-  commands.define_optional_number(
-      values,
-      'profile',
-      step_times.TRACED_STEPS,
-      'write a trace of NUMBER steps into WORKDIR/profile',
-  )
-  commands.define_format(values, 'format of the report on stdout')
-  commands.define_program_cache(values)
-  connect.define_flags(values)
+  train_flags.define(values)
 
 
 def find_run(argv):
@@ -152,10 +88,10 @@ def find_run(argv):
 
 
 def main(values, arguments):
-  """Runs the command; returns its exit status."""
+  """Runs the command."""
   commands.expect_flags_only(arguments)
   config, overrides = commands.get_config(values)
-  check_flags(values)
+  train_flags.check(values)
   speed.keep_programs(values.program_cache)
   compiling.announce()
   connect.connect(values, values.preflight or connect.TIMEOUT)
@@ -187,7 +123,7 @@ def run_once(values, config, overrides, workdir):
   if values.preflight:
     lines = sys.stdout if values.format == 'text' else sys.stderr
     return preflight, preflight.run(
-        phases, workdir, expected(values), values.preflight, lines
+        phases, workdir, train_flags.expected(values), values.preflight, lines
     )
   if values.evaluate:
     return final_table, evaluate_run.evaluate_run(
@@ -197,25 +133,6 @@ def run_once(values, config, overrides, workdir):
       values.wandb, values.peak_tflops, values.profile
   )
   return final_table, train_run.train_run(config, phases, workdir, options)
-
-
-def expected(values):
-  """Returns {name: number or None} of --expect_NAME, for `preflight`."""
-  return {name: values[f'expect_{name}'].value for name in preflight.EXPECTED}
-
-
-def check_flags(values):
-  """Raises an InputError for flags that do not go together."""
-  actions = ('evaluate', 'dry_run', 'preflight')
-  instead = [f'--{name}' for name in actions if values[name].value]
-  if len(instead) > 1:
-    raise InputError(f'{" and ".join(instead)}: expected one of them')
-  if values.topology and not values.dry_run:
-    raise InputError(f'--topology={values.topology} needs --dry_run')
-  if values.by_length and not values.evaluate:
-    raise InputError('--by_length needs --evaluate')
-  if any(expected(values).values()) and not values.preflight:
-    raise InputError('--expect_hosts and its like need --preflight')
 
 
 def default_workdir(config_flag):

@@ -18,7 +18,6 @@ import socket
 import sys
 from typing import NamedTuple
 
-from absl import flags
 import jax
 
 from locost_jax.config import versions
@@ -38,28 +37,6 @@ class HostConfig(NamedTuple):
   hosts: int
   host: int  # index of this one, from 0 on
   local_devices: tuple[int, ...] | None = None  # those that it uses; None: all
-
-
-def define_flags(values):
-  """Defines --coordinator, --hosts and --host."""
-  flags.DEFINE_string(
-      'coordinator',
-      None,
-      'HOST:PORT: the address of the first of several hosts; not needed on '
-      'TPUs and under SLURM',
-      flag_values=values,
-  )
-  for name, what, least in (
-      ('hosts', 'number of processes', 1),
-      ('host', 'index of this process, from 0', 0),
-  ):
-    flags.DEFINE_integer(
-        name,
-        None,
-        f'with --coordinator: {what}',
-        lower_bound=least,
-        flag_values=values,
-    )
 
 
 def connect(values, seconds=TIMEOUT):

@@ -4,28 +4,17 @@ They are expensive, so a `Setup` makes them once; checks, training, evaluation
 and the dry run all take Setups.
 """
 
-import contextlib
 import functools
-import itertools
 
 from locost_jax import models
 from locost_jax.data import cache as cache_lib
 from locost_jax.data import pipeline
 from locost_jax.data import tasks
-from locost_jax.devices import collective
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
-from locost_jax.evaluation import baselines
-from locost_jax.evaluation import content
-from locost_jax.evaluation import evaluate
 from locost_jax.evaluation import metric_table
-from locost_jax.evaluation import predictions
-from locost_jax.evaluation.metrics import metric
-from locost_jax.evaluation.metrics import protocols
 from locost_jax.models import parameters
-from locost_jax.workdir import phases as phases_lib
-
-_REFERENCES = 1000  # read to choose a protocol
+from locost_jax.runs import validation
 
 
 class Setup:
@@ -89,110 +78,14 @@ class Setup:
     """Returns the number of documents of a split that evaluations measure."""
     return min(self.config.eval.examples or len(cache), len(cache))
 
-  def _evaluation_caches(self):
-    """Returns the records of all evaluation splits that are open."""
-    both = self.eval_caches('validation'), self.eval_caches('test')
-    return [cache for found in both for cache in found.values()]
-
-  def choose_metric(self):
-    """Sets config.checkpoint.metric if it is 'auto'; a run keeps its metric.
-
-    Returns (the metric, the number of validation documents in an evaluation).
-    """
-    settings = self.config.checkpoint
-    documents = sum(
-        map(self.documents, self.eval_caches('validation').values())
-    )
-    if settings.metric == metric_table.AUTO:
-      stored = phases_lib.read_config(self.directory) or {}
-      before = stored.get('checkpoint', {})
-      settings.metric = before.get('metric', metric_table.AUTO)
-    if settings.metric == metric_table.AUTO:
-      settings.metric = metric_table.choose_best_by(
-          self.config.eval.metrics, documents
-      )
-    return settings.metric, documents
-
-  def _choose_protocol(self):
-    """Sets config.eval.protocol if it is 'auto' and there are references.
-
-    Where one task of a mixture needs 'unicode', all tasks are scored by it.
-    """
-    settings, found = self.config.eval, set()
-    for cache in self._evaluation_caches():
-      records = (cache[i] for i in range(min(len(cache), _REFERENCES)))
-      texts = [metric.as_list(record['reference']) for record in records]
-      found.add(protocols.choose(itertools.chain.from_iterable(texts)))
-    is_chosen = settings.protocol == protocols.AUTO
-    if is_chosen and found:
-      settings.protocol = 'unicode' if 'unicode' in found else 'locost'
-    if 'unicode' in found and is_chosen | (settings.protocol != 'unicode'):
-      collective.log(
-          f'config.eval.protocol: {settings.protocol}; the words of locost (a-z '
-          f"and 0-9) cover less than half of the references' letters "
-          f'({self.task})'
-      )
-
   @property
   def lower_is_better(self):
     """The metrics of which checkpoints with lower values are better."""
     return metric_table.lower_is_better(self.config.eval.metrics)
 
-  def labels(self):
-    """Returns the signatures of evaluations, for telemetry.Options.labels."""
-    settings = self.config.eval
-    return {
-        f'eval/{task}/': {
-            f'eval/{task}/signature/{name}': text
-            for name, text in metric_table.signatures(
-                settings.metrics, self.documents(cache), settings.protocol
-            ).items()
-        }
-        for task, cache in self.eval_caches('validation').items()
-    }
-
-  def evaluate(self, params, step):
-    """Evaluates on validation, keeps predictions: {'eval/TASK/NAME': number}."""
-    metrics = {}
-    for task, cache in self.eval_caches('validation').items():
-      measured, rows = evaluate.measure(self, params, self.eval_batches(cache))
-      self.write_predictions(task, 'validation', step, rows)
-      metrics |= {f'eval/{task}/{name}': x for name, x in measured.items()}
-    return metrics
-
-  def write_predictions(self, task, split, step, rows, checkpoint=None):
-    """Writes rows of `evaluate.measure`, if there are any, on the first host.
-
-    Returns the path of the file, or ''.
-    checkpoint is {step, sha256} of the model, or None: it is not on disk yet.
-    """
-    if not rows or not collective.is_first_host():
-      return ''
-    return predictions.try_write(
-        self.directory / 'predictions' / f'{task}-{split}-{step}.jsonl',
-        rows,
-        predictions.metadata(self.config, len(rows), checkpoint),
-    )
-
-  @functools.cached_property
-  def common(self):
-    """The most common words and tokens of the training targets.
-
-    Read from the phase's directory, where training writes them; otherwise
-    counted in the training records or, if these are not open, in the evaluation
-    splits.
-    """
-    protocol = protocols.find(self.config.eval.protocol).name
-    with contextlib.suppress(FileNotFoundError):
-      found = content.load(self.directory / content.FILE)
-      if found.protocol == protocol:
-        return found
-    train = self.caches.get('train')
-    caches = self._evaluation_caches() if train is None else [train]
-    return content.most_common(
-        itertools.chain.from_iterable(map(baselines.first_records, caches)),
-        protocol=protocol,
-    )
+  # A method and an attribute: the functions take a Setup.
+  evaluate = validation.evaluate
+  common = functools.cached_property(validation.common)
 
   def expect_vocabulary(self, vocabulary):
     """`use_vocabulary`; None: one that will be trained, of its full size."""
@@ -217,7 +110,7 @@ class Setup:
           directory,
           allow_other_caches=allow_other_caches,
       )
-    self._choose_protocol()
+    validation.choose_protocol(self)
 
 
 def with_vocabulary(model_config):

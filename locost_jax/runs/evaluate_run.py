@@ -32,6 +32,7 @@ from locost_jax.runs import assemble
 from locost_jax.runs import checks
 from locost_jax.runs import final_table
 from locost_jax.runs import resume
+from locost_jax.runs import validation
 from locost_jax.training import step as step_lib
 from locost_jax.training import warm_start
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
@@ -205,9 +206,8 @@ def _measure_task(records, setups, initial):
     table.rows.append(final_table.Row(name, measured, is_result=True))
   if settings.baselines:
     table.rows.extend(_baseline_rows(records, params))
-  path = setup.write_predictions(
-      records.task, records.name, found['step'], rows, found
-  )
+  file = f'{records.task}-{records.name}-{found["step"]}'
+  path = validation.write_predictions(setup, file, rows, found)
   return table._replace(predictions=path), rows
 
 

@@ -17,6 +17,7 @@ from locost_jax.models import parameters
 from locost_jax.runs import assemble
 from locost_jax.runs import checks
 from locost_jax.runs import evaluate_run
+from locost_jax.runs import validation
 from locost_jax.telemetry import metrics_log
 from locost_jax.training import train
 from locost_jax.training import warm_start
@@ -78,7 +79,7 @@ def _prepare(config, setups, workdir):
 
 def train_phase(setup, options):
   """Runs or continues one phase."""
-  metric, documents = setup.choose_metric()
+  metric, documents = validation.choose_metric(setup)
   if collective.is_first_host():
     phases_lib.begin(
         setup.directory, setup.config, setup.vocabulary, setup.shares
@@ -95,7 +96,7 @@ def train_phase(setup, options):
   if documents:
     plan += f'; the best by {metric} of {documents:,} validation documents'
   collective.log(f'{setup.name or "training"} on {setup.task}: {plan}')
-  train.train(setup, options._replace(labels=setup.labels()))
+  train.train(setup, options._replace(labels=validation.labels(setup)))
 
 
 @contextlib.contextmanager

@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import jax
 
-TRACED_STEPS = 5  # traced steps by default
 # Steps without compilation before the trace: the first ones after a compilation
 # still fill caches and memory pools.
 _WARMUP = 2

@@ -205,23 +205,14 @@ def _batch_metrics(batch, model):
   }
 
 
-def eval_step(params, batch, *, model):
-  """Sums loss and hits over the target tokens of a batch.
+def token_sums(params, batch, model, rng=None, label_smoothing=0.0, z_loss=0.0):
+  """Returns loss, hits and weight summed over the target tokens of a batch.
 
   Args:
     batch: as in `train_step`; padding rows have zero weights. Weights
       [B, T, W] give W sums.
-
-  Returns:
-    dict of float32 sums, scalars or [W]: loss (nats; plain cross entropy,
-    without label smoothing or z-loss), accuracy (hits), weight (tokens).
+    rng: of dropout; None: an evaluation, without dropout.
   """
-  loss, hits, weight = token_sums(params, batch, model)
-  return {'loss': loss, 'accuracy': hits, 'weight': weight}
-
-
-def token_sums(params, batch, model, rng=None, label_smoothing=0.0, z_loss=0.0):
-  """Returns loss, hits and weight summed over the target tokens of a batch."""
   inputs = batch['encoder_input_tokens']
   sampling = {'seeds': batch[SEEDS]} if SEEDS in batch else {}
   states, source = model.apply(

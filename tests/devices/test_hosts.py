@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 
+from locost_jax.config import train_flags
 from locost_jax.devices import connect
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
@@ -26,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 
 def parse(*arguments):
   values = flags.FlagValues()
-  connect.define_flags(values)
+  train_flags.define(values)
   values(['main', *arguments])
   return values
 

@@ -38,7 +38,7 @@ class Metric(str):
   document, a str and a list of str; DOCUMENT: (prediction, document), both str,
   in `score --metrics` only; CONTENT: (prediction, contents), a list of lists,
   the content words of each reference; MODEL: (model, params, batch), a batch of
-  `step.eval_step`, on the mesh.
+  `step.token_sums`, on the mesh.
   """
 
   name: str  # in config.eval.metrics and `score --metrics`

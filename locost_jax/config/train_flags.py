@@ -1,0 +1,110 @@
+"""The flags of the main command: values, and what --help says."""
+
+from absl import flags
+
+from locost_jax.config import commands
+from locost_jax.errors import InputError
+
+# What --expect_NAME=NUMBER counts.
+EXPECTED = {
+    'hosts': 'hosts in JAX',
+    'devices': 'devices in JAX',
+    'vocabulary': 'tokens in the vocabulary',
+    'files': 'training files',
+}
+PREFLIGHT_SECONDS = 60  # time limit of each answer
+TRACED_STEPS = 5
+# How a flag is defined -> its name -> its help; `config.keys` has the bounds.
+_FLAGS = {
+    flags.DEFINE_string: {
+        'workdir': (
+            'DIR: where the run is stored and resumed [runs/NAME for '
+            '--config=configs/NAME.py]'
+        ),
+        'topology': (
+            'with --dry_run: compile for devices that are not attached: '
+            'v5e:4x4, v5litepod-16 (extra `tpu-aot`), or h100:1x8, hosts x GPUs '
+            '(extra `gpu-aot`)'
+        ),
+        'wandb': (
+            'PROJECT: also log the numbers of metrics.jsonl to Weights & Biases'
+        ),
+        'coordinator': (
+            'HOST:PORT: the address of the first of several hosts; not needed '
+            'on TPUs and under SLURM'
+        ),
+    },
+    flags.DEFINE_bool: {
+        'evaluate': (
+            'do not train: evaluate the best checkpoint of the workdir on the '
+            'test split, or on validation if there is no test split; on all '
+            'documents, unless --config.eval.examples is given'
+        ),
+        'by_length': (
+            'with --evaluate: add a table of the scores by document length'
+        ),
+        'dry_run': (
+            'do not train: check everything, compile the train step, and print '
+            'sizes, FLOPs, memory, and whether the step fits'
+        ),
+    },
+    flags.DEFINE_integer: {
+        f'expect_{name}': (
+            f'with --preflight: fail unless this is the number of {what}'
+        )
+        for name, what in EXPECTED.items()
+    }
+    | {
+        'hosts': 'with --coordinator: number of processes',
+        'host': 'with --coordinator: index of this process, from 0',
+    },
+    flags.DEFINE_float: {
+        'peak_tflops': (
+            'peak TFLOP/s of one device, to log the utilisation [of known '
+            'devices: see locost_jax/telemetry/step_times.py]'
+        ),
+    },
+}
+
+
+def define(values):
+  """Defines the flags of this command, except --config."""
+  for define, texts in _FLAGS.items():
+    default = False if define is flags.DEFINE_bool else None
+    for name, text in texts.items():
+      define(name, default, text, flag_values=values)
+  commands.define_optional_number(
+      values,
+      'preflight',
+      PREFLIGHT_SECONDS,
+      'do not train: print hosts, versions, devices and mesh, check everything, '
+      'run one all-reduce over all devices, write into the workdir, and report '
+      'whatever does not answer within NUMBER seconds',
+  )
+  commands.define_optional_number(
+      values,
+      'profile',
+      TRACED_STEPS,
+      'write a trace of NUMBER steps into WORKDIR/profile',
+  )
+  commands.define_format(values, 'format of the report on stdout')
+  commands.define_program_cache(values)
+
+
+def expected(values):
+  """Returns {name: number or None} of --expect_NAME, for `preflight`."""
+  return {name: values[f'expect_{name}'].value for name in EXPECTED}
+
+
+def check(values):
+  """Raises an InputError for flags that do not go together."""
+  actions = ('evaluate', 'dry_run', 'preflight')
+  instead = [f'--{name}' for name in actions if values[name].value]
+  if len(instead) > 1:
+    raise InputError(f'{" and ".join(instead)}: expected one of them')
+  if values.topology and not values.dry_run:
+    raise InputError(f'--topology={values.topology} needs --dry_run')
+  if values.by_length and not values.evaluate:
+    raise InputError('--by_length needs --evaluate')
+  if any(expected(values).values()) and not values.preflight:
+    raise InputError('--expect_hosts and its like need --preflight')
