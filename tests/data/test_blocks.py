@@ -190,9 +190,6 @@ def test_a_process_that_dies_is_reported(tmp_path):
   team.close()
 
 
-# --- The command -------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_the_command_and_then_a_run(config, tmp_path, run_command, succeed):
   """A run with cache_dir uses the caches of the command and makes none."""

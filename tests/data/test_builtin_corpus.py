@@ -6,7 +6,6 @@ import re
 import pytest
 
 from locost_jax.data import corpus as corpus_lib
-from locost_jax.data import sources
 
 
 @pytest.fixture(scope='module')
@@ -42,18 +41,6 @@ def test_the_card_has_the_counts(rows):
     assert (
         f'| {len(train):,} | {len(validation):,} | {words:,} |\n' in card
     ), kind
-
-
-def test_rows_are_distinct_and_in_the_order_of_hashes(rows):
-  for kind in ('documents', 'pairs'):
-    both = rows[kind, 'train'] + rows[kind, 'validation']
-    assert len({row['id'] for row in both}) == len(both)
-  for found in rows.values():
-    hashes = [sources.hash_key(row['id']) for row in found]
-    assert hashes == sorted(hashes)
-  pairs = rows['pairs', 'train'] + rows['pairs', 'validation']
-  assert len({_words(row['summary']) for row in pairs}) == len(pairs)
-  assert len({_words(row['document']) for row in pairs}) == len(pairs)
 
 
 def test_validation_targets_are_not_in_training(rows):

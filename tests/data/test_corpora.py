@@ -426,9 +426,6 @@ def test_unknown_names_are_refused_early(config, tmp_path):
     tasks.check(config)
 
 
-# --- Own files: other names for references ----------------------------------
-
-
 def read_own(tmp_path, rows, **data):
   path = write_jsonl(tmp_path / 'rows.jsonl', rows)
   config = default.get_config()

@@ -90,9 +90,6 @@ def read(path, fields=('document', 'summary'), unit='file'):
   return list(file_formats.read_rows(str(path), fields, unit))
 
 
-# --- The same rows -------------------------------------------------------------
-
-
 @pytest.fixture(scope='module')
 def expected(tmp_path_factory):
   place = tmp_path_factory.mktemp('jsonl')
@@ -170,8 +167,6 @@ def test_formats_together(tmp_path):
   with pytest.raises(InputError, match="notes.txt: a text has no field 'summ"):
     tasks.check(config)
 
-
-# --- Texts -------------------------------------------------------------------
 
 TEXT = '\ufeffOne.\r\nTwo.\n \n\n\tThree.\rFour.\n\n\u2028\nFive\x0b.\n'
 
@@ -259,8 +254,6 @@ def test_one_text_is_too_few_rows_for_a_split(tmp_path):
   with pytest.raises(InputError, match='data.text_unit=page: expected one of'):
     tasks.check(config)
 
-
-# --- Errors ------------------------------------------------------------------
 
 HEAD = b'document,summary\n'
 FINE = HEAD + b'a,b\n'
@@ -449,9 +442,6 @@ def test_parquet_without_pyarrow(tmp_path, monkeypatch):
   monkeypatch.setitem(sys.modules, 'pyarrow', None)
   with pytest.raises(InputError, match='a.parquet: .*needs pyarrow: pip inst'):
     read(file)
-
-
-# --- Size -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize('name', ['a.csv', 'a.tsv', 'a.parquet', 'a.jsonl'])

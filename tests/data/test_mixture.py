@@ -144,8 +144,6 @@ def test_errors_of_a_task_of_a_mixture(config, tmp_path, monkeypatch):
   assert not (tmp_path / 'cache').exists()
 
 
-# --- A few examples -----------------------------------------------------------
-
 COUNT = 23
 
 

@@ -149,9 +149,6 @@ def test_max_chunks():
   assert len(pages.pack(iter(halves), 8, 99)) > 99 / 8 * 1.5
 
 
-# --- Batches -----------------------------------------------------------------
-
-
 def make_rows():
   text = 'Part {} of {}. It has {} words.'
   return [
@@ -271,9 +268,6 @@ def test_rows_that_cannot_be_cut(config, tmp_path):
     cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
 
 
-# --- The query ---------------------------------------------------------------
-
-
 @pytest.mark.parametrize('form', pages.LOCALITIES)
 def test_a_query_only_in_the_first_page(form):
   """The other pages are as without a query."""
@@ -376,9 +370,6 @@ def test_a_query_of_one_sequence(tmp_path):
     assert open_records(config, tmp_path)['2']['inputs'].tolist() == expected
 
 
-# --- Keys of caches -----------------------------------------------------------
-
-
 def key_of(path, **data):
   config = make_config(path, [row_of(2)], **data)
   found = corpus_lib.corpus(config)
@@ -404,9 +395,6 @@ def test_caches_made_before_these_keys_stay_valid(tmp_path):
   assert len({json.dumps(key) for key in found}) == 4
 
 
-# --- Documents that are cut first ---------------------------------------------
-
-
 def test_documents_are_cut_before_paging(tmp_path):
   text = 'One is here. Two is here. Three is here. Four is here.'
   row = dict(id='a', document=text, summary='Numbers.')
@@ -428,9 +416,6 @@ def test_documents_are_cut_before_paging(tmp_path):
   whole = pages_of(open_records(config, tmp_path)['a'])
   config.data.document_length = 0
   assert pages_of(open_records(config, tmp_path)['a']) == whole
-
-
-# --- Texts without a page ------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -485,9 +470,6 @@ def test_without_sections_pages_are_spatial(sections, tmp_path, capfd):
       BYTES.encode(page)[:23] + [1]
       for page in pages.spatial(rows[1]['document'], 3)
   ]
-
-
-# --- Invalid settings ----------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -91,23 +91,19 @@ def test_contents_of_batches(tmp_path, vocabulary):
 
 
 @pytest.mark.parametrize('start', [1, 15, 16, 17, 40])
-def test_batches_from_a_step_continue_the_run(tmp_path, start):
-  cache, _ = make_cache(tmp_path / 'c', 37)
-  config = make_config()
-  unbroken = take(pipeline.train_batches(cache, BYTES, config), 44)
-  again = pipeline.train_batches(cache, BYTES, config, start)
-  assert_same(take(again, 44 - start), unbroken[start:])
-
-
-def test_hosts_tile_the_global_batch(tmp_path):
-  cache, _ = make_cache(tmp_path / 'c', 37)
-  config = make_config(8)
-  whole = take(pipeline.train_batches(cache, BYTES, config, 3), 20)
-  parts = [
-      take(pipeline.train_batches(cache, BYTES, config, 3, h, 4), 20)
-      for h in range(4)
-  ]
-  assert_same(tiled(parts), whole)
+@pytest.mark.parametrize('budget, hosts, size', [(0, 4, 37), (450, 2, 300)])
+def test_resumed_runs_and_hosts_change_no_batch(
+    tmp_path, start, budget, hosts, size
+):
+  cache, _ = make_cache(tmp_path / 'c', size, seed=4)
+  config = make_config(4)
+  config.train.batch_tokens = budget
+  unbroken = take(pipeline.train_batches(cache, BYTES, config), 50)
+  run = lambda *of: take(
+      pipeline.train_batches(cache, BYTES, config, start, *of), 50 - start
+  )
+  assert_same(run(), unbroken[start:])
+  assert_same(tiled([run(h, hosts) for h in range(hosts)]), unbroken[start:])
 
 
 @pytest.mark.parametrize(
@@ -248,9 +244,6 @@ def test_thread_ends_with_the_iterator(tmp_path):
   assert not prefetching()
 
 
-# --- A budget of tokens -------------------------------------------------------
-
-
 def long_cache(tmp_path, n=300):
   return make_cache(tmp_path / 'c', n, seed=4)
 
@@ -308,22 +301,3 @@ def test_batches_of_a_budget_are_those_of_the_stream(tmp_path):
     assert batch['decoder_loss_weights'].sum() == sum(
         len(row['targets']) for row in rows
     )
-
-
-@pytest.mark.parametrize('start', [1, 17, 40])
-def test_variable_groups_continue_exactly(tmp_path, start):
-  cache, _ = long_cache(tmp_path)
-  config = make_config(4)
-  config.train.batch_tokens = 450
-  unbroken = take(pipeline.train_batches(cache, BYTES, config), 50)
-  again = take(pipeline.train_batches(cache, BYTES, config, start), 50 - start)
-  assert_same(again, unbroken[start:])
-  # The number of hosts or devices changes no batch.
-  parts = [
-      take(
-          pipeline.train_batches(cache, BYTES, config, start, host, 2),
-          50 - start,
-      )
-      for host in range(2)
-  ]
-  assert_same(tiled(parts), unbroken[start:])

@@ -223,9 +223,6 @@ def test_a_corpus_of_another_size_is_refused_as_in_training(load, seqio, mock):
     seqio.get_mixture_or_task('arxiv').get_dataset(LENGTHS, split='train')
 
 
-# --- Registering again --------------------------------------------------------
-
-
 def test_a_name_of_another_library(load, seqio):
   """The other library's task is kept."""
   theirs = seqio.TaskRegistry.add(
@@ -238,9 +235,6 @@ def test_a_name_of_another_library(load, seqio):
   with pytest.raises(ValueError, match='xsum'):
     load()
   assert seqio.get_mixture_or_task('xsum') is theirs
-
-
-# --- The documentation --------------------------------------------------------
 
 
 def test_the_snippet_of_the_documentation(load, mock, monkeypatch, capsys):

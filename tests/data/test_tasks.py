@@ -1,7 +1,6 @@
 """data/tasks.py and data/preprocessors.py: corpora, checks, SeqIO tasks."""
 
 import contextlib
-import pickle
 import socket
 import subprocess
 import sys
@@ -24,7 +23,6 @@ from locost_jax.vocabularies import sentencepiece_training
 from tests import python
 from tests.batches import BYTES
 from tests.data.rows import read_all
-from tests.data.rows import store_tfds
 from tests.data.rows import story
 from tests.data.rows import write_jsonl
 
@@ -37,9 +35,6 @@ def make_config(train='', validation='', gaps=False, **data):
     config.data.input_field = 'text'
   config.data.update(data)
   return config
-
-
-# --- Errors in the user's data -----------------------------------------------
 
 
 def test_check_passes(tmp_path):
@@ -103,33 +98,6 @@ def test_training_needs_training_files(tmp_path, files, task):
 
 
 @pytest.mark.parametrize(
-    'field', ['id', 'document', 'summary', 'query', 'references']
-)
-@pytest.mark.parametrize('form', ['', 'document', 'chunks'])
-def test_lone_surrogates_in_every_field(tmp_path, field, form):
-  rows = [
-      dict(
-          id=f'i{i}',
-          document=f'River {i}.',
-          documents=['One.', 'Two.'],
-          summary='A.',
-          query='Why?',
-          references=['A.', 'B.'],
-      )
-      for i in range(20)
-  ]
-  bad = 'a \ud800 b'
-  rows[0][field] = ['A.', bad] if field == 'references' else bad
-  config = make_config(
-      write_jsonl(tmp_path / 'a.jsonl', rows), vocabulary='byte', pages=form
-  )
-  tasks.check(config)
-  for split in ('train', 'validation'):
-    for row in read_all(config, split):
-      ''.join(row.values()).encode()  # UTF-8
-
-
-@pytest.mark.parametrize(
     'settings,message',
     [
         (dict(ratio=0.2), 'all 3 documents .* too short for gap sentences: ra'),
@@ -152,9 +120,6 @@ def test_settings_that_contradict_the_task(key):
   config[key] = dict()
   with pytest.raises(InputError, match='python_docs_summary summarises'):
     tasks.check(config)
-
-
-# --- Splits ------------------------------------------------------------------
 
 
 def test_held_out_rows_are_never_trained_on(tmp_path):
@@ -197,9 +162,6 @@ def test_a_small_corpus_holds_one_row_out(tmp_path, gaps):
   assert len(validation) == 1 and len(train) == len(rows) - 1
   assert validation[0] not in train
   assert corpus_rows.is_usable(validation[0], corpus_lib.corpus(config).gsg)
-
-
-# --- The SeqIO tasks ---------------------------------------------------------
 
 
 @pytest.fixture(scope='module')
@@ -324,16 +286,6 @@ def test_wrapped_vocabulary_equals_the_plain_one(pieces):
   assert seqio_tasks.Vocabulary(BYTES) != seqio_tasks.Vocabulary(pieces)
 
 
-def test_vocabularies_reach_background_processes(pieces):
-  for plain in pieces, BYTES:
-    copy = pickle.loads(pickle.dumps(plain))
-    assert copy.fingerprint == plain.fingerprint
-    assert copy.encode(story(1)) == plain.encode(story(1))
-
-
-# --- Named tasks -------------------------------------------------------------
-
-
 def test_python_docs(tmp_path, monkeypatch):
   pairs = [
       dict(
@@ -432,37 +384,6 @@ def mocked_c4(directory):
     (info.parent / f'c4-{split}.tfrecord-00000-of-00001').touch()
   with tfds.testing.mock_data(as_dataset_fn=as_dataset):
     yield
-
-
-@pytest.fixture(scope='module')
-def c4(tmp_path_factory):
-  """A small C4 in TFDS's format, in five shards."""
-  where = tmp_path_factory.mktemp('tfds')
-  splits = dict(train=c4_rows(0, 50), validation=c4_rows(100, 110))
-  store_tfds(where, 'c4', 'en', '3.1.0', splits, 5)
-  return str(where)
-
-
-@pytest.mark.slow
-def test_prepared_c4_shard_by_shard(c4, tmp_path, monkeypatch):
-  config = make_config(task='c4_gsg', tfds_dir=c4, window_shards=2)
-  tasks.check(config)
-  whole = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'whole')
-  expected = {
-      row['id']: str(row) for row in (whole[i] for i in range(len(whole)))
-  }
-  assert set(expected) == {f'https://example.org/{i}' for i in range(50)}
-
-  monkeypatch.setattr(cache_lib, 'STREAM_BYTES', 0)
-  streamed = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'shards')
-  found = {}
-  for window in range(streamed.windows):
-    for part in streamed.window(0, window):
-      rows = [part[i] for i in range(len(part))]
-      found.update({row['id']: str(row) for row in rows})
-  assert streamed.total() == 50
-  assert found == expected
-  streamed.close()
 
 
 @pytest.mark.runs
