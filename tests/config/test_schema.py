@@ -21,7 +21,6 @@ from locost_jax.data import cache
 from locost_jax.data import corpus
 from locost_jax.data import inspect
 from locost_jax.data import span_corruption
-from locost_jax.errors import InputError
 from tests.runs import test_main
 
 ROOT = Path(__file__).parents[2]
@@ -230,15 +229,3 @@ def test_the_corrected_command_runs(run_command, guard, place):
     assert status == 2
   status, _, err = run_command(main, *command)
   assert status == 0, err
-
-
-@pytest.mark.parametrize(
-    'path, good',
-    [('runs/a', True), ('hf://org/name', True), ('s3://b', False)],
-)
-def test_schemes_of_a_model(path, good):
-  if good:
-    schema.check_flags({'checkpoint': path}, 'summarize')
-  else:
-    with pytest.raises(InputError, match='expected a local path or hf://'):
-      schema.check_flags({'checkpoint': path}, 'summarize')
