@@ -9,7 +9,6 @@ import pytest
 from configs import pagesum
 import locost_jax
 from locost_jax import main
-from locost_jax.workdir import phases as phases_lib
 from tests import bart_files
 from tests import products
 from tests.data.rows import paged
@@ -88,19 +87,3 @@ def test_a_recipe_runs_from_sections_to_a_summary(command, succeed, tmp_path):
   )
   (written,) = (workdir / 'predictions').glob('arxiv-test-*.jsonl')
   assert len(written.read_text().splitlines()) == 8
-
-
-# --- A start from another system ------------------------------------------------
-
-
-def test_a_directory_of_another_model_is_refused(
-    command, run_command, tmp_path
-):
-  home = Path(bart_files.write(tmp_path / 'other'))
-  (home / phases_lib.CONFIG_FILE).write_text('{"model_type": "xlnet"}')
-  status, _, err = run_command(
-      main, *command('arxiv'), '--config.train.init_from=other'
-  )
-  assert status == 2
-  assert "describes model_type='xlnet': expected a LOCO" in err
-  assert err.count('error: ') == 1 and 'Traceback' not in err

@@ -212,16 +212,6 @@ def test_a_wrong_sum(monkeypatch):
     preflight.sum_over_devices()
 
 
-def test_what_the_run_expects():
-  check = preflight.check_expected
-  check(dict(hosts=None, devices=None), 'JAX has {}', hosts=4, devices=16)
-  check(dict(hosts=4, devices=16), 'JAX has {}', hosts=4, devices=16)
-  with pytest.raises(InputError, match='--expect_hosts=4: JAX has 3'):
-    check(dict(hosts=4, devices=16), 'JAX has {}', hosts=3, devices=16)
-  with pytest.raises(InputError, match='--expect_devices=16: JAX has 1'):
-    check(dict(hosts=None, devices=16), 'JAX has {}', hosts=4, devices=1)
-
-
 def test_a_cpu_is_not_ready(monkeypatch, run_command, data):
   """JAX falls back to the CPU if it finds no accelerator."""
   monkeypatch.delenv('JAX_PLATFORMS', raising=False)

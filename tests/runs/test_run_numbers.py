@@ -54,16 +54,6 @@ def _run(workdir, start, steps, clock, **options):
     out.close()
 
 
-def test_total_tokens_continue_after_a_kill(tmp_path):
-  """They equal an uninterrupted run's."""
-  list(_run(tmp_path, 0, 5, Clock()))  # killed; the last saved step is 3
-  list(_run(tmp_path, 3, 2, Clock()))
-  rows = _rows(tmp_path)
-  assert [row['step'] for row in rows] == [1, 2, 3, 4, 5]
-  tokens = [row['train/total_tokens'] for row in rows]
-  assert tokens == [20_000_001 * step for step in (1, 2, 3, 4, 5)]
-
-
 def test_unknown_numbers_are_absent(tmp_path):
   list(_run(tmp_path / 'a', 0, 1, Clock()))
   list(_run(tmp_path / 'b', 0, 1, Clock(), peak_tflops=1.5))
@@ -81,9 +71,6 @@ def test_unknown_numbers_are_absent(tmp_path):
   (tmp_path / 'a' / 'metrics.jsonl').write_text('{"step": 1}\n')
   list(_run(tmp_path / 'a', 1, 1, Clock()))
   assert 'train/total_tokens' not in _rows(tmp_path / 'a')[-1]
-
-
-# --- Traces ------------------------------------------------------------------
 
 
 def _trace(workdir, calls, steps, stream):
@@ -150,8 +137,6 @@ def test_no_trace_of_a_short_run_or_without_the_flag(tmp_path):
   assert is_function_itself
   assert not list(tmp_path.rglob('profile'))
 
-
-# --- W&B ---------------------------------------------------------------------
 
 WANDB = """
 import json, os
@@ -273,9 +258,6 @@ def test_invalid_options(
   assert status == 2 and out == '' and len(err.splitlines()) == 1, err
   assert expected in err
   assert not list(tmp_path.iterdir())
-
-
-# --- All options -------------------------------------------------------------
 
 
 def test_a_real_run_with_all_options(tmp_path, fake_wandb):

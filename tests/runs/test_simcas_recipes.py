@@ -1,7 +1,6 @@
 """configs/simcas.py at a small size: compiled programs, and a summary."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,19 +8,14 @@ import pytest
 from configs import simcas
 import locost_jax
 from locost_jax import main
-from locost_jax import models
 from locost_jax.config import commands
-from locost_jax.hugging_face import configs as hugging_face
-from locost_jax.models import parameters
 from locost_jax.runs import assemble
 from locost_jax.runs import checks
-from locost_jax.training import warm_start
 from locost_jax.workdir import phases as phases_lib
 from tests import bart_files
 from tests.runs import test_main
 from tests.runs import test_pagesum_recipes
 
-BART = Path(__file__).parents[1] / 'golden' / 'bart'
 SMALL = (
     'model.d_model=16 model.d_ff=16 model.decoder_d_ff=16 model.num_heads=2 '
     'model.num_layers=2 model.num_decoder_layers=1 data.check_sizes=False '
@@ -97,31 +91,6 @@ def test_ablations_and_paper_variants_are_config_keys(
     assert f'--config.{key}' in simcas.__doc__.replace(
         'select=none   (or first_k', 'select=none --config.model.select=first_k'
     )
-
-
-def test_a_recipe_begins_from_a_bart():
-  """All parameters are copied except the selector's, which is new."""
-  config = simcas.get_config('arxiv')
-  sizes = hugging_face.model_config(BART)
-  keys = set(simcas.LARGE.model) | {'vocab_size', 'max_positions'}
-  config.model.update({key: sizes[key] for key in keys})
-  config.train.init_from = str(BART)
-  shapes = parameters.abstract_params(models.build(config.model))
-  found, report = warm_start.load(config, shapes)
-  new = set(parameters.flatten(shapes)) - set(found)
-  assert new and all(path.startswith('selector/') for path in new)
-  theirs = parameters.flatten(locost_jax.load(BART).params)
-  assert found.keys() == theirs.keys() and report
-  for path, array in found.items():
-    np.testing.assert_array_equal(array, theirs[path], err_msg=path)
-
-
-@pytest.mark.soak
-def test_programs_compile(command, succeed, tmp_path):
-  out, _ = succeed(main, *command('wcep_large'), '--dry_run', '--format=json')
-  (phase,) = json.loads(out)['phases']
-  assert (phase['task'], phase['batch']['documents']) == ('wcep', 4)
-  assert not (tmp_path / 'runs').exists()
 
 
 def test_a_recipe_runs_from_rows_to_a_summary(
