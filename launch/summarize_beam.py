@@ -38,10 +38,12 @@ from locost_jax.data import beam as data_beam
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
 from locost_jax.errors import visible
+from locost_jax.summarizing import document_files
 from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import provenance
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import results
+from locost_jax.summarizing import summary_form
 from locost_jax.summarizing import write_summaries
 from locost_jax.workdir import find
 from locost_jax.workdir import phases
@@ -68,7 +70,7 @@ define_flags = summarize_flags.define
 def main(values, arguments):
   """Runs the command; returns 2 if a document could not be summarised."""
   names = list(itertools.takewhile(lambda x: x[:2] != '--', arguments))
-  command.check_input(values, names)
+  summarize_flags.check_input(values, names)
   output = _check_output(values)
   pipeline = _make_pipeline([x for x in arguments[len(names) :] if x != '--'])
   paths = list(itertools.chain.from_iterable(map(find_files, names)))
@@ -139,11 +141,11 @@ def _make_pipeline(words):
 def find_files(name):
   """Returns the paths of a file, or of the readable ones below a directory."""
   if '://' not in name:
-    return documents_lib.find(name, _note)
+    return document_files.find(name, _note)
   with _named(name):
     found = FileSystems.match([name, f'{name.rstrip("/")}/**'])
   every = sorted({x.path for match in found for x in match.metadata_list})
-  is_readable = lambda path: path.lower().endswith(documents_lib.READABLE)
+  is_readable = lambda path: path.lower().endswith(document_files.READABLE)
   paths = [path for path in every if path == name or is_readable(path)]
   if not paths:
     raise InputError(f'{name}: no such file, and nothing readable below it')
@@ -191,7 +193,7 @@ def read(given, pages, asked, file):
         source = FileSystems.open(path, compression_type='uncompressed')
         with source, open(local, 'wb') as copy:
           shutil.copyfileobj(source, copy)
-      found, lost = documents_lib.read([local], fields, _note, most)
+      found, lost = document_files.read_all([local], fields, _note, most)
       ask = given['query'], asked, given['ask_anyway'], _note
       found = documents_lib.ask(found, *ask)
       front = given['prefix'] or ''
@@ -253,7 +255,7 @@ def write(output, entries):
   errors = [x for x in entries if not isinstance(x, dict)]
   lines = [visible(f'{x.name}: {x.reason}') + '\n' for x in errors]
   whole = f'{output}{results.PARTIAL}/all'  # its writer may be killed
-  text = results.Form('jsonl').render(rows)
+  text = summary_form.Form('jsonl').render(rows)
   for path, text in (output + '.errors', ''.join(lines)), (output, text):
     data_beam.write(whole, text.encode())
     FileSystems.rename([whole], [path])

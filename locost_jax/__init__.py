@@ -13,9 +13,9 @@ import sys
 import typing
 
 if typing.TYPE_CHECKING:
+  from locost_jax.summarizing.document_files import read
   from locost_jax.summarizing.summarization_pipeline import pipeline
   from locost_jax.summarizing.summarizer import load
-  from locost_jax.summarizing.summarizer import read
   from locost_jax.summarizing.summarizer import Summarizer
 
 __all__ = ('Summarizer', 'load', 'pipeline', 'read')
@@ -26,7 +26,7 @@ _MODULES = {
     'Summarizer': 'locost_jax.summarizing.summarizer',
     'load': 'locost_jax.summarizing.summarizer',
     'pipeline': 'locost_jax.summarizing.summarization_pipeline',
-    'read': 'locost_jax.summarizing.summarizer',
+    'read': 'locost_jax.summarizing.document_files',
 }
 
 if sys.argv[:1] == ['-m'] and (

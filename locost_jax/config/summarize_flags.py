@@ -1,10 +1,16 @@
-"""The flags of the summarize command: defaults, values and what --help says."""
+"""The flags of the summarize command: defaults, --help, and their checks."""
+
+import os
+import sys
 
 from absl import flags
 
 from locost_jax.config import commands
 from locost_jax.config import decode_settings
 from locost_jax.config import keys
+from locost_jax.config import schema
+from locost_jax.errors import InputError
+from locost_jax.errors import visible
 
 # The options of decoding that are flags.
 DECODING = {
@@ -125,6 +131,9 @@ CHOICES = {
         'type of matrix products and activations',
     ),
 }
+# The form of each ending of --output: a line each, a list of objects, an object
+# on each line, or a table.
+FORMS = {'.txt': 'text', '.json': 'json', '.jsonl': 'jsonl', '.csv': 'csv'}
 
 
 def define(values, argv):
@@ -177,3 +186,136 @@ def define(values, argv):
       'file, summary, tokens, and what was left out',
       ('csv',),
   )
+
+
+def given(values):
+  """Returns {option of decoding: its flag's value}, for `choose_settings`."""
+  return {key: values[key].value for key in DECODING}
+
+
+def check(values, arguments):
+  """Returns the form of the summaries; an InputError for flags nobody can use."""
+  check_input(values, arguments)
+  if sys.stdout is None and not values.output:
+    raise InputError(
+        'standard output is closed: expected --output=FILE for the summaries'
+    )
+  for path in arguments:
+    schema.check_path('FILE', path)
+  for flag in ('output', 'report'):
+    path = values[flag].value
+    folder = os.path.dirname(path or '') or '.'
+    if path and not os.path.isdir(folder):
+      raise InputError(f'--{flag}={path}: no directory {folder}')
+    if path and os.path.isdir(path):
+      raise InputError(
+          f'--{flag}={path}: is a directory; expected the name of a file'
+      )
+  report = values.report
+  if report and not report.lower().endswith(('.html', '.htm')):
+    raise InputError(
+        f'--report={report}: expected a name that ends in .html or .htm'
+    )
+  form = _find_form(values)
+  if values.reference_field and form not in ('json', 'jsonl'):
+    raise InputError(
+        '--reference_field: expected --format=json or --output=FILE.jsonl'
+    )
+  return form
+
+
+def check_input(values, arguments):
+  """Raises an InputError for flags about documents that nobody can use."""
+  if not values.checkpoint:
+    raise InputError(
+        '--checkpoint=DIR is missing: expected the WORKDIR of a run, a public '
+        'checkpoint (docs/models.md), or builtin:documentation, a small example'
+    )
+  if not arguments:
+    raise InputError(_missing_file(values))
+  if not all(query.strip() for query in values.query or ()):
+    raise InputError('--query is empty; expected a question')
+  _check_parts(values)
+
+
+def _check_parts(values):
+  """Raises an InputError for flags that do not go together with --parts."""
+  if values.parts is None:
+    for name in ('part_length', 'summary_length'):
+      if values[name].present:
+        raise InputError(f'--{name} needs --parts')
+    return
+  if values.max_input_length is not None:
+    wrong, why = 'max_input_length', '--parts reads the whole document'
+  elif values.report is not None and values.parts != 'hierarchical':
+    wrong, why = 'report', 'only --parts=hierarchical writes a page'
+  else:
+    return
+  raise InputError(
+      f'--{wrong} and --parts={values.parts}: expected one of them; {why}'
+  )
+
+
+def _missing_file(values):
+  """Returns the error for a command line without a FILE."""
+  line = 'no FILE given; expected files, or - for standard input'
+  for flag in ('output', 'report', 'query'):
+    given = values[flag].value or ()
+    for value in [given] if isinstance(given, str) else given:
+      if os.path.isfile(value):
+        line += f' (--{flag} took {visible(value)}: write --{flag}=VALUE)'
+  return line
+
+
+def _find_form(values):
+  """Returns the form of the summaries; an InputError for a wrong ending."""
+  if values.output is None:
+    return {'json': 'jsonl'}.get(values.format, values.format)
+  form = FORMS.get(os.path.splitext(values.output)[1].lower())
+  if form is None:
+    raise InputError(
+        f'--output={values.output}: expected a name that ends in '
+        '.txt, .json, .jsonl or .csv'
+    )
+  if values['format'].present and values.format[:4] != form[:4]:
+    raise InputError(
+        f'--format={values.format} and --output={values.output}: expected one '
+        'of them; the ending is the format'
+    )
+  return form
+
+
+def choose_settings(given, trained=None, checkpoint=''):
+  """Chooses how every summary is written: the flags, else the checkpoint's.
+
+  Args:
+    given: {option of decoding: value}; None takes the checkpoint's.
+    trained: the checkpoint's `decode_settings.Settings`; None: not known yet,
+      so only flags that no checkpoint allows are refused.
+
+  Raises:
+    InputError: flags that contradict each other or the checkpoint's settings,
+      or a checkpoint with invalid settings.
+  """
+  if trained is None:
+    trained = decode_settings.Settings(
+        method='beam', num_beams=2, max_length=10**7
+    )
+  try:
+    settings = decode_settings.change(trained, given)
+    decode_settings.check(settings)
+  except (InputError, TypeError) as error:
+    _check_trained(trained, checkpoint)
+    raise InputError(f'--{error}') from None
+  return settings
+
+
+def _check_trained(settings, checkpoint):
+  """Raises an InputError with the file of a checkpoint's invalid settings."""
+  try:
+    decode_settings.check(settings)
+  except InputError as error:
+    names = 'generation_config.json', 'config.json'
+    paths = [os.path.join(checkpoint, name) for name in names]
+    path = next(filter(os.path.isfile, paths), checkpoint)
+    raise InputError(f'{path}: {error}') from None

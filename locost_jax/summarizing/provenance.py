@@ -11,7 +11,7 @@ from locost_jax import models
 from locost_jax.config import decode_settings
 from locost_jax.config import versions
 from locost_jax.models import parameters
-from locost_jax.summarizing import results
+from locost_jax.summarizing import summary_form
 from locost_jax.workdir import checkpoint as checkpoint_lib
 
 
@@ -99,7 +99,7 @@ def describe_row(row):
   share = f', its share of a batch of {batch} documents' if batch > 1 else ''
   return {
       'tokens read': f'{row["tokens_read"]:,} of {row["tokens_total"]:,}',
-      'summary': results.describe_cut(row) or None,
+      'summary': summary_form.describe_cut(row) or None,
       'seconds': (
           f'{row["seconds"]:.1f} (encoding {row["seconds_encoding"]:.1f}, '
           f'decoding {row["seconds_decoding"]:.1f}{share})'

@@ -8,74 +8,22 @@ At the end, FILE is written whole and FILE.partial is removed. A process that is
 killed at any moment loses only the summaries it was writing, and the next call
 computes only the missing ones. FILE.partial has rows of JSON in the order they
 finished; FILE has them in the order of the documents, in the form that its
-ending names (`Form`).
+ending names (`summary_form.Form`).
 """
 
 import contextlib
-import csv
-import io
-import json
 import os
 import sys
-from typing import NamedTuple
 
 from locost_jax import files
 from locost_jax.data import sources
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
-from locost_jax.errors import visible
+from locost_jax.summarizing import summary_form
 
 PARTIAL = '.partial'  # behind FILE, until all summaries are done
 _FIELDS = ('id', 'prediction', 'sha256')
 _BEGIN = b'{"id": '  # every row that is appended to FILE.partial
-# The form of each ending of FILE: a line each, a list of objects, an object on
-# each line, or a table of _CSV.
-FORMS = {'.txt': 'text', '.json': 'json', '.jsonl': 'jsonl', '.csv': 'csv'}
-_CSV = 'file', 'summary', 'tokens', 'left out'
-
-
-class Form(NamedTuple):
-  """How summaries are written."""
-
-  name: str = 'text'  # a value of FORMS
-  names_documents: bool = False  # whether text has the name of each document
-
-  def head(self):
-    """Returns the line before the first entry, or None."""
-    return _csv_line(_CSV) if self.name == 'csv' else None
-
-  def show(self, entry, encoding='utf-8'):
-    """Returns the line of a row or a `documents.LeftOut`; None: it has none."""
-    is_row = isinstance(entry, dict)
-    if self.name in ('json', 'jsonl'):
-      return json_line(entry, encoding) if is_row else None
-    if self.name == 'csv' and not is_row:
-      return _csv_line((entry.name, '', '', entry.reason))
-    if self.name == 'csv':
-      total = entry['tokens_total']
-      rest = total - entry['tokens_read']
-      unread = f'{rest} tokens' * bool(rest)
-      return _csv_line((entry['id'], text_line(entry), total, unread))
-    if not is_row:
-      return visible(f'{entry.name}: (left out: {entry.reason})')
-    name = visible(f'{entry["id"]}: ') if self.names_documents else ''
-    return name + text_line(entry)
-
-  def render(self, entries):
-    """Returns the contents of FILE."""
-    lines = [self.head(), *map(self.show, entries)]
-    lines = [line for line in lines if line is not None]
-    if self.name == 'json':
-      return '[\n' + ',\n'.join(lines) + '\n]\n'
-    # The mark tells spreadsheets that the text is UTF-8.
-    front = '\ufeff' if self.name == 'csv' else ''
-    return front + ''.join(f'{line}\n' for line in lines)
-
-
-def _csv_line(cells):
-  line = io.StringIO()
-  csv.writer(line, lineterminator='').writerow(cells)
-  return line.getvalue()
 
 
 def page_path(path, number, total):
@@ -158,7 +106,9 @@ def _identity(path):
 class Results:
   """Rows by (file, id, sha256 of the text), with those of earlier calls."""
 
-  def __init__(self, path, made_with, form=Form(), overwrite=False):
+  def __init__(
+      self, path, made_with, form=summary_form.Form(), overwrite=False
+  ):
     """Reads the existing rows and opens FILE.partial for appending.
 
     Args:
@@ -199,7 +149,7 @@ class Results:
   def add(self, row):
     """Writes a row to disk; an InputError if it cannot be written."""
     self._rows[_key(row)] = row
-    self._journal.write(json_line(row).encode() + b'\n')
+    self._journal.write(summary_form.json_line(row).encode() + b'\n')
     if not self._journal.problem:
       self._journal.sync()
     if self._journal.problem:
@@ -270,9 +220,6 @@ class Results:
             f'{path} was made with other settings: {"; ".join(differences)}. '
             'Use the same, another --output, or --overwrite'
         )
-      if 'tokens_kept' in row:  # of an earlier version
-        row['tokens_total'] = row.pop('tokens_read')
-        row['tokens_read'] = row.pop('tokens_kept')
       self._rows[_key(row)] = row
 
 
@@ -289,32 +236,6 @@ def _open_locked(path):
 
 def _key(row):
   return row.get('source'), row['id'], row['sha256']
-
-
-def text_line(row):
-  """Returns a summary as one line of text."""
-  query = row.get('query')
-  text = f'{query}: {row["prediction"]}' if query else row['prediction']
-  return ' '.join(text.split()) + describe_cut(row, ' (', ')')
-
-
-def describe_cut(row, before='', after=''):
-  """Returns where max_length ended a summary: 'cut at 32 tokens', or ''."""
-  if 'cut_at' not in row:
-    return ''
-  parts = row.get('parts_cut', 0)
-  of = f'{parts} part{"s" * (parts > 1)} ' * bool(parts)
-  return f'{before}{of}cut at {row["cut_at"]} tokens{after}'
-
-
-def json_line(row, encoding='utf-8'):
-  """Returns a row as a line of JSON; ASCII if `encoding` cannot hold it."""
-  line = json.dumps(row, ensure_ascii=False)
-  try:
-    line.encode(encoding)
-  except UnicodeEncodeError:
-    line = json.dumps(row)
-  return line
 
 
 def compared(row):

@@ -353,7 +353,7 @@ def peak_of(parts):
 
 def _limiting_flag(summarizer):
   """Returns the flag that limits how much of a document is read."""
-  is_limited = summarizer.pages and not reading.reads_chunks(summarizer.pages)
+  is_limited = summarizer.pages and not summarizer.pages.are_chunks
   return 'num_pages' if is_limited else 'max_input_length'
 
 

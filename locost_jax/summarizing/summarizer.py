@@ -32,6 +32,7 @@ from locost_jax.hugging_face import hub
 from locost_jax.hugging_face import weights
 from locost_jax.models import parameters
 from locost_jax.summarizing import documents as documents_lib
+from locost_jax.summarizing import page_reading
 from locost_jax.summarizing import parts
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import stream as stream_lib
@@ -77,7 +78,7 @@ class Summarizer:
     self.settings = settings or decode_settings.Settings()
     if vocabulary is not None:
       self.settings = decode_settings.with_ids(self.settings, vocabulary)
-    self.pages = pages or reading.choose_pages(model.config, None, {})
+    self.pages = pages or page_reading.choose_pages(model.config, None, {})
     self.source = source
     self.fields, self.prefix = {}, ''
     self._kernels = generate.KeptKernels(self.model, self.params)
@@ -331,7 +332,7 @@ class Summarizer:
       InputError: no text in it, or a max_input_length of a model that reads
         P pages.
     """
-    is_limited = self.pages and not reading.reads_chunks(self.pages)
+    is_limited = self.pages and not self.pages.are_chunks
     if is_limited and max_input_length is not None:
       raise InputError(
           f'max_input_length={max_input_length}: this model reads '
@@ -416,7 +417,7 @@ def load(
       an mBART's vocabulary: 'ro_RO'. None: the tokenizer's and the settings'.
     **pages: fields of `documents.Pages`, for a model that reads pages. The
       defaults are those of the run that trained the model; for a Hugging Face
-      directory see `reading.choose_pages`.
+      directory see `page_reading.choose_pages`.
 
   Returns:
     A `Summarizer`; its vocabulary is None when the directory has no tokenizer
@@ -447,7 +448,7 @@ def load(
   with files.named(os.path.join(home, 'config.json')):
     models.make_config(config)
   model = models.build(config, dtype=dtype.name)
-  chosen = reading.choose_pages(model.config, data, pages)
+  chosen = page_reading.choose_pages(model.config, data, pages)
   find.check_vocabulary(home, vocabulary, config)
   if language:
     vocabulary, decoding = _in_language(vocabulary, decoding, language)
@@ -495,19 +496,3 @@ def _place(array, precision, where):
         'is not a finite number (NaN or Inf): such a model writes nothing'
     )
   return jax.device_put(array.astype(precision, copy=False)).block_until_ready()
-
-
-def read(path: str | os.PathLike) -> list[str]:
-  """Reads the texts of documents as the summarize command does.
-
-  Args:
-    path: a text, Markdown, web page, EPUB, PDF, Word document, subtitles, JSON
-      Lines, or a directory of such files.
-
-  Raises:
-    InputError: a file that cannot be read, is empty or is of another kind.
-  """
-  found, lacking = documents_lib.read([os.fspath(path)], report=lambda _: None)
-  if lacking:
-    raise InputError(f'{lacking[0].name}: {lacking[0].reason}')
-  return [document.text for document in found]

@@ -10,6 +10,7 @@ import sys
 import numpy as np
 
 from locost_jax.data import pages as pages_lib
+from locost_jax.summarizing import page_reading
 from locost_jax.summarizing import reading
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
@@ -30,11 +31,11 @@ def places(vocabulary, text, pages=None, max_input_length=None):
     if max_input_length is not None:
       ends = ends[: max_input_length - front - 1 - after]
     return [_with_marks(ends + [-1] * after, front)]
-  front, later = map(len, reading.two_fronts(vocabulary, text, pages))
+  front, later = map(len, page_reading.two_fronts(vocabulary, text, pages))
   first, room = (pages.page_length - marks - 1 for marks in (front, later))
-  if reading.reads_chunks(pages):
+  if pages.are_chunks:
     ends = _ends_in_text(
-        vocabulary, text.text, reading.chunk_texts(text, pages)
+        vocabulary, text.text, page_reading.chunk_texts(text, pages)
     )
     most = max_input_length or sys.maxsize
     if pages.pages == 'chunks':
@@ -45,7 +46,7 @@ def places(vocabulary, text, pages=None, max_input_length=None):
     if len(chunks) > 1:
       chunks = [c + [-1] * (n - len(c)) for c, (n, _) in zip(chunks, rooms)]
     return [_with_marks(c, n) for c, (_, n) in zip(chunks or [[]], rooms)]
-  parts, _ = reading.page_texts(vocabulary, text, pages)
+  parts, _ = page_reading.page_texts(vocabulary, text, pages)
   found = []
   for ends in _ends_in_text(vocabulary, text.text, parts, pages.empty_page):
     if ends:

@@ -18,8 +18,8 @@ from locost_jax.errors import visible
 from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import provenance
 from locost_jax.summarizing import reading
-from locost_jax.summarizing import results
 from locost_jax.summarizing import stream
+from locost_jax.summarizing import summary_form
 
 _LeftOut = documents_lib.LeftOut
 
@@ -29,7 +29,7 @@ class Where(NamedTuple):
 
   checkpoint: str  # directory that was loaded
   name: str  # of the checkpoint, as the user gave it
-  form: str  # see `results.Form`
+  form: str  # see `summary_form.Form`
   output: str | None  # FILE; None: stdout
   overwrite: bool  # replaces FILE
   report: str | None  # FILE.html
@@ -68,9 +68,11 @@ def write(summarizer, documents, options, where, unread=()):
   places |= {other: other.place for other in unread}
   order = sorted(places, key=places.get)
   many = bool(unread) or len({job.document.source for job in jobs}) > 1
-  form = results.Form(where.form, many)
+  form = summary_form.Form(where.form, many)
   with contextlib.ExitStack() as stack:
     if where.output:
+      from locost_jax.summarizing import results  # not needed for stdout
+
       file = results.Results(where.output, made_with, form, where.overwrite)
       stack.callback(file.close)
       todo = _skip_done(file, jobs, where.output, pages, progress)
@@ -145,7 +147,7 @@ class _Printer:
     self._print(form.head())
 
   def add(self, number, entry):
-    """Adds what `results.Form.show` takes for a job of this number."""
+    """Adds what `summary_form.Form.show` takes for a job of this number."""
     self._ready[number] = entry
     while self._todo and self._todo[0] in self._ready:
       entry = self._ready[self._todo.popleft()]
@@ -200,7 +202,7 @@ def _describe_done(done, total, pages):
   if dropped:
     which = 'part' if dropped == 1 else f'{dropped} parts'
     details.append(f'the last {which} not read')
-  details.append(results.describe_cut(row))
+  details.append(summary_form.describe_cut(row))
   if 'levels' in row:
     details.append(f'{row["parts"]} parts, {row["levels"]} levels')
     if left := row['parts'] - len(row['parts_used']):
@@ -224,7 +226,7 @@ def describe_read(row, pages):
     return f'{total:,} tokens read'
   percent = min(99, max(1, round(100 * read / total)))
   which, remedy = 'the first ', '--parts=rank or hierarchical reads all of it'
-  if reading.reads_chunks(pages):
+  if pages and pages.are_chunks:
     remedy = 'a larger --max_input_length reads more'
   elif pages:
     which, remedy = '', 'a larger --num_pages or --page_length reads more'

@@ -7,6 +7,7 @@ from locost_jax.attribution import attribution
 from locost_jax.attribution import selected_tokens
 from locost_jax.attribution import words as words_lib
 from locost_jax.errors import InputError
+from locost_jax.summarizing import document_files
 from locost_jax.summarizing import documents
 from locost_jax.summarizing import token_places
 from papers.figures import style
@@ -26,7 +27,7 @@ def load(workdir, document, summary=None):
 def _read_one(path):
   """Returns the Document of a file; it must have exactly one."""
   problems = []
-  found, _ = documents.read([path], report=problems.append)
+  found, _ = document_files.read_all([path], report=problems.append)
   if problems:
     raise InputError(problems[0].removeprefix('error: '))
   if len(found) != 1:

@@ -9,7 +9,7 @@ import pytest
 from locost_jax import summarize
 from locost_jax.config import object_store
 from locost_jax.errors import InputError
-from locost_jax.summarizing import documents
+from locost_jax.summarizing import document_files
 from tests.bucket_server import Fault
 from tests.bucket_server import TOKEN
 
@@ -289,7 +289,7 @@ def test_documents(bucket, tmp_path):
   read = []
   for where in str(tmp_path / 'here'), f'{HOME}/docs':
     lines = []
-    found, left_out = documents.read(
+    found, left_out = document_files.read_all(
         [where, f'{where}/b.txt'], report=lines.append
     )
     read.append([str(x).replace(where, '') for x in (found, left_out, lines)])
@@ -297,7 +297,9 @@ def test_documents(bucket, tmp_path):
   assert 'png' in read[1][2] and 'e.txt' not in str(read)
   names = {name for name, where in data_reads(bucket) if where}
   assert names == {'docs/b.txt', 'docs/a/c.jsonl'}  # what can be read
-  found, left_out = documents.read([f'{HOME}/none.txt'], report=lambda _: None)
+  found, left_out = document_files.read_all(
+      [f'{HOME}/none.txt'], report=lambda _: None
+  )
   assert not found and left_out[0].reason.startswith('no object is there')
 
 

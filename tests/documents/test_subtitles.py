@@ -4,7 +4,7 @@ import pytest
 
 from locost_jax.documents import subtitles
 from locost_jax.errors import InputError
-from locost_jax.summarizing import documents
+from locost_jax.summarizing import document_files
 from tests.deadline import within
 
 VTT = """WEBVTT - a meeting
@@ -116,7 +116,9 @@ def test_srt_in_windows_1252_is_read_with_a_note(tmp_path):
   for name in 'a.srt', 'a.vtt':
     (tmp_path / name).write_bytes(text.encode('cp1252'))
   lines = []
-  found, failures = documents.read([str(tmp_path)], report=lines.append)
+  found, failures = document_files.read_all(
+      [str(tmp_path)], report=lines.append
+  )
   assert [d.text for d in found] == ['Caf\xe9 \u201cau lait\u201d']
   assert len(failures) == 1 and len(lines) == 2
   assert lines[0] == f'{tmp_path}/a.srt: not UTF-8; read as windows-1252'

@@ -11,6 +11,7 @@ from locost_jax.errors import InputError
 from locost_jax.generation import generate
 from locost_jax.models import selector as selector_lib
 from locost_jax.summarizing import documents as documents_lib
+from locost_jax.summarizing import page_reading
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import stream
 from locost_jax.summarizing import token_places
@@ -130,7 +131,7 @@ def test_a_chunk_longer_than_the_positions_is_refused(summarizer):
   with pytest.raises(
       InputError, match='page_length: 25 tokens, but the model .* at most 24'
   ):
-    reading.choose_pages(summarizer.config, None, {'page_length': 25})
+    page_reading.choose_pages(summarizer.config, None, {'page_length': 25})
   with pytest.raises(InputError, match='inputs: 25 tokens, but the model'):
     summarizer.generate(np.full((1, 2, 25), 5))
 
@@ -140,10 +141,12 @@ def test_options_of_pages_are_refused(key, summarizer):
   with pytest.raises(
       InputError, match=f'{key}=3: this model reads chunks.* max_input_length'
   ):
-    reading.choose_pages(summarizer.config, None, {key: 3})
+    page_reading.choose_pages(summarizer.config, None, {key: 3})
   # A run has them in its config, where they have no effect.
   stored = {'pages': 'chunks', 'page_length': 16, key: 3}
-  assert reading.choose_pages(summarizer.config, stored, {}).page_length == 16
+  assert (
+      page_reading.choose_pages(summarizer.config, stored, {}).page_length == 16
+  )
 
 
 def test_a_document_that_does_not_fit_names_the_flag(summarizer, monkeypatch):

@@ -15,6 +15,7 @@ import pytest
 from locost_jax.documents import markup
 from locost_jax.documents import places
 from locost_jax.errors import InputError
+from locost_jax.summarizing import document_files
 from locost_jax.summarizing import documents as documents_lib
 from tests.documents import made_pdf
 
@@ -24,7 +25,7 @@ PARAGRAPHS = ['The first & foremost.', 'Second: “é” <b> is text.', 'The thi
 def read(*names, **options):
   """Returns (documents, failures, lines reported)."""
   lines = []
-  found, failures = documents_lib.read(
+  found, failures = document_files.read_all(
       list(map(str, names)), report=lines.append, **options
   )
   return found, len(failures), lines
@@ -189,7 +190,7 @@ def test_references_of_a_row(tmp_path):
       ('all', (('references', ['1', 'one']),)),
       (None, ()),
   ):
-    (document,), _ = documents_lib.read(
+    (document,), _ = document_files.read_all(
         [str(path)], documents_lib.Fields(reference=field)
     )
     assert (document.references, document.places) == (references, ())
@@ -314,7 +315,7 @@ def test_books_with_obfuscated_fonts_are_read(tmp_path):
 def test_missing_files_and_unreadable_directories(tmp_path):
   (tmp_path / 'x.png').write_bytes(b'')
   with pytest.raises(InputError, match='a directory with nothing readable'):
-    documents_lib.find(str(tmp_path))
+    document_files.find(str(tmp_path))
   found, failures, lines = read(tmp_path, tmp_path / 'missing.txt')
   assert (found, failures) == ([], 2)
   assert lines[1] == f'error: {tmp_path}/missing.txt: no such file'

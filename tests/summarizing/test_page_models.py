@@ -18,6 +18,7 @@ from locost_jax.config import decode_settings
 from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
 from locost_jax.summarizing import documents as documents_lib
+from locost_jax.summarizing import page_reading
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import stream
 from locost_jax.summarizing import token_places
@@ -284,23 +285,23 @@ def test_page_options_come_from_the_run_and_the_caller():
   stored = dict(
       pages='discourse', num_pages=8, page_length=12, empty_page='', other=1
   )
-  assert reading.choose_pages(config, stored, {}) == documents_lib.Pages(
+  assert page_reading.choose_pages(config, stored, {}) == documents_lib.Pages(
       'discourse', 8, 12, ''
   )
   given = {'num_pages': 3, 'pages': None, 'page_length': None}
-  assert reading.choose_pages(config, stored, given).num_pages == 3
+  assert page_reading.choose_pages(config, stored, given).num_pages == 3
   most = config.max_positions
-  assert reading.choose_pages(config, None, {}) == documents_lib.Pages(
+  assert page_reading.choose_pages(config, None, {}) == documents_lib.Pages(
       'spatial', 7, most, ''
   )
   release = dataclasses.replace(config, padding='release')
-  assert reading.choose_pages(release, None, {}).empty_page == '.'
+  assert page_reading.choose_pages(release, None, {}).empty_page == '.'
   bart = models.make_config(SMALL)
-  assert reading.choose_pages(bart, stored, {}) is None
+  assert page_reading.choose_pages(bart, stored, {}) is None
   with pytest.raises(
       InputError, match='num_pages=3: this model reads no pages'
   ):
-    reading.choose_pages(bart, None, {'num_pages': 3})
+    page_reading.choose_pages(bart, None, {'num_pages': 3})
 
 
 def test_page_options_when_a_directory_is_loaded():

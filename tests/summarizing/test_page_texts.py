@@ -13,6 +13,7 @@ from locost_jax.data import corpus_rows
 from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
 from locost_jax.summarizing import documents as documents_lib
+from locost_jax.summarizing import page_reading
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import token_places
 from locost_jax.summarizing.summarizer import Summarizer
@@ -137,4 +138,4 @@ def test_documents_of_another_form_are_refused(document, message):
 def test_options_of_pages_are_checked(given, message):
   config = models.make_config(dict(SMALL, name='pagesum'))
   with pytest.raises(InputError, match=message):
-    reading.choose_pages(config, None, given)
+    page_reading.choose_pages(config, None, given)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import locost_jax
-from locost_jax import summarize
 from locost_jax.config import decode_settings
+from locost_jax.config import summarize_flags
 from locost_jax.summarizing import provenance
 from locost_jax.summarizing import reading
 from locost_jax.summarizing.summarizer import Summarizer
@@ -169,7 +169,7 @@ def test_bad_input(run, call, tmp_path, monkeypatch, arguments, expected):
     ],
 )
 def test_flags_override_the_settings_of_the_run(given, expected):
-  settings = summarize.choose_settings(
+  settings = summarize_flags.choose_settings(
       given, decode_settings.Settings(num_beams=4, length_penalty=0.8)
   )
   assert decode_settings.as_dict(settings).items() >= expected.items()

@@ -12,7 +12,7 @@ import jax
 import pytest
 
 from locost_jax.config import speed
-from locost_jax.summarizing import results
+from locost_jax.summarizing import summary_form
 from tests import python
 from tests.data.rows import read_jsonl
 from tests.data.rows import write_jsonl
@@ -84,7 +84,7 @@ def test_killed_and_continued(
     assert output.read_text() == unbroken
   else:
     assert [row['id'] for row in read_jsonl(output)] == list('abcdef')
-    rows = map(results.text_line, read_jsonl(output))
+    rows = map(summary_form.text_line, read_jsonl(output))
     assert list(rows) == unbroken.splitlines()
 
 
