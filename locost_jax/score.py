@@ -100,6 +100,7 @@ def main(values, arguments):
       raise InputError('--compare and --metrics: expected one of them')
     return print_metrics(path, chosen, protocol, values)
   pairs = predictions.read(path)
+  _check_protocol(path, pairs, protocol, values)
   if values.compare:
     other = find_file(values.compare, values.split)
     result = compare((path, other), pairs, protocol, values)
@@ -108,6 +109,17 @@ def main(values, arguments):
     result = rouge.summarize(score(pairs, protocol, values), protocol)
     show = text
   print(json.dumps(result) if values.format == 'json' else show(result))
+
+
+def _check_protocol(path, rows, protocol, values):
+  """Raises an InputError if rows have scores of another, unchosen protocol."""
+  written = (row.signature.split('|') for row in rows)
+  others = {x[1] for x in written if x[0] == 'rouge'} - {protocol.name}
+  if others and not values['protocol'].present:
+    raise InputError(
+        f'{path}: its {len(rows):,} rows have scores by {min(others)}, not by '
+        f'{protocol.name}: name one of them by --protocol'
+    )
 
 
 def find_file(path, split=None):
@@ -136,6 +148,7 @@ def score(rows, protocol, values):
 def compare(paths, pairs, protocol, values):
   """Returns the scores of two files, and their differences."""
   pairs = [pairs, predictions.read(paths[1])]
+  _check_protocol(paths[1], pairs[1], protocol, values)
   pairs[1] = compare_predictions.match(*pairs, paths)
   is_chosen = values['protocol'].present
   for line in compare_predictions.warnings(pairs, paths, protocol, is_chosen):
@@ -159,6 +172,8 @@ def print_metrics(path, chosen, protocol, values, more=None):
   """
   models = metric_table.find_models(chosen, split(values.model))
   rows = predictions.read_rows(path, values.documents, chosen)
+  if 'rouge' in chosen:
+    _check_protocol(path, rows, protocol, values)
   progress = Progress()
   settings = metric.Settings(
       protocol=protocol,

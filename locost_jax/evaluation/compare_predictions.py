@@ -43,6 +43,12 @@ def match(ours, theirs, names):
               f'({len(ours):,} and {len(theirs):,} rows): expected the same '
               f'documents; {_advise(names)}'
           )
+    sets = ours[0].test_set, theirs[0].test_set
+    if all(sets) and sets[0] != sets[1]:
+      raise InputError(
+          f'{names[0]} has {sets[0]}; {names[1]} has {sets[1]}, with other '
+          'references: expected the same test set'
+      )
     return [other[pair.id] for pair in ours]
   if len(ours) != len(theirs):
     raise InputError(

@@ -27,13 +27,16 @@ _READING = (
     'document_length',
 )
 
+# Fields of rows that are no settings and no documents.
+_RESULTS = 'prediction', 'tokens_kept', 'signature', 'checkpoint', 'test_set'
+
 
 def read(path, references=True, documents=False):
   """Reads a JSONL file of predictions as a list of `metric.Row`.
 
   Fields of a row: `prediction`, a string; `reference`, a string, or
   `references`, a list of strings; optional `id`, a string or an integer,
-  `signature`, a string, and `document`. Other fields are ignored.
+  `signature` and `test_set`, strings, and `document`. Other fields are ignored.
 
   Args:
     references: whether every row must have references.
@@ -41,14 +44,15 @@ def read(path, references=True, documents=False):
 
   Raises:
     InputError: the file cannot be read or has no rows, or a row is not UTF-8,
-      not JSON, or lacks a field; the message names file and line.
+      not JSON, or lacks a field; the message names file and line. The rows are
+      not all of the `test_set` that the first one names.
   """
   rows = []
   for number, line in sources.read_lines(path):
     where = f'{path}:{number}'
     row = sources.parse_row(path, number, line, ['prediction'])
     has_any = references or 'reference' in row or 'references' in row
-    signature = row.get('signature')
+    texts = [row.get(name) for name in ('signature', 'test_set')]
     rows.append(
         metric.Row(
             row['prediction'],
@@ -56,14 +60,36 @@ def read(path, references=True, documents=False):
             _document(where, row) if documents else None,
             _id(where, row),
             number,
-            signature if isinstance(signature, str) else '',
+            *(text if isinstance(text, str) else '' for text in texts),
         )
     )
   if not rows:
     raise InputError(
         f'{path}: has no rows; expected JSON Lines with prediction and reference'
     )
+  found = test_set((row.id, row.references) for row in rows)
+  if rows[0].test_set and rows[0].test_set != found:
+    raise InputError(
+        f'{path}: its rows are {found}; expected {rows[0].test_set}, which were '
+        'evaluated; to score these rows alone, remove `test_set` from them'
+    )
   return rows
+
+
+def test_set(documents):
+  """Returns '500 documents, 0123456789abcdef': a hash of what is evaluated.
+
+  Their order does not count, as it depends on their lengths in tokens.
+
+  Args:
+    documents: pairs of an id and a reference, or a list of all references.
+  """
+  lines = sorted(
+      json.dumps([name, metric.as_list(texts)]) for name, texts in documents
+  )
+  digest = hashlib.sha256('\n'.join(lines).encode()).hexdigest()
+  count = f'{len(lines):,} document{"s" * (len(lines) != 1)}'
+  return f'{count}, {digest[:16]}'
 
 
 def _id(where, row):
@@ -212,8 +238,10 @@ def try_write(path, rows, shared=()):
     shared: fields added to every row, see `metadata`.
   """
   lines = []
+  shared = dict(shared)
+  shared['test_set'] = test_set((row['id'], row['reference']) for row in rows)
   for row in rows:
-    row = dict(row, **dict(shared))
+    row = dict(row, **shared)
     if not isinstance(row['reference'], str):
       row['references'] = row.pop('reference')
     lines.append(json.dumps(row, ensure_ascii=False) + '\n')
@@ -237,7 +265,7 @@ def _made_of(lines):
   for line in lines:
     try:
       row = json.loads(line)
-      for name in ('prediction', 'tokens_kept', 'signature', 'checkpoint'):
+      for name in _RESULTS:
         row.pop(name, None)
     except (ValueError, AttributeError):  # a damaged file
       return None

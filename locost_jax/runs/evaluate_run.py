@@ -194,6 +194,7 @@ def _measure_task(records, setups, initial):
       len(records.cache),
       metric_table.signatures(settings.metrics, documents, settings.protocol),
       metric_table.columns(settings.metrics),
+      test_set=validation.test_set(setup, records.cache),
   )
   collective.log(f'measuring on {table.title}')
   if initial is not None:

@@ -43,6 +43,7 @@ class Table(NamedTuple):
   signatures: dict = {}  # from `metric_table.signatures`
   columns: tuple = metric_table.columns(())  # in the order of tables
   predictions: str = ''  # the file with those of the last checkpoint
+  test_set: str = ''  # from `predictions.test_set`
 
   @property
   def title(self):
@@ -167,6 +168,7 @@ def to_json(table):
       **({'selection': table.selection} if table.selection else {}),
       signatures=table.signatures,
       predictions=table.predictions,
+      test_set=table.test_set,
       rows=[dict(name=row.name.strip(), **row.metrics) for row in table.rows],
   )
 

@@ -66,8 +66,19 @@ def choose_protocol(setup):
     )
 
 
+def test_set(setup, cache):
+  """Returns `predictions.test_set` of the documents that are measured."""
+  records = (cache[i] for i in range(setup.documents(cache)))
+  return predictions.test_set(
+      (row['id'], row.get('references') or row['reference']) for row in records
+  )
+
+
 def labels(setup):
-  """Returns the signatures of evaluations, for telemetry.Options.labels."""
+  """Returns texts about evaluations, for telemetry.Options.labels.
+
+  They are the signatures, and which documents are evaluated.
+  """
   settings = setup.config.eval
   return {
       f'eval/{task}/': {
@@ -76,6 +87,7 @@ def labels(setup):
               settings.metrics, setup.documents(cache), settings.protocol
           ).items()
       }
+      | {f'eval/{task}/test_set': test_set(setup, cache)}
       for task, cache in setup.eval_caches('validation').items()
   }
 

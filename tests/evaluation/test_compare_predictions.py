@@ -1,6 +1,7 @@
 """`score --compare` and WORKDIRs: numbers, output, errors."""
 
 import functools
+import hashlib
 import json
 import os
 
@@ -152,6 +153,69 @@ def test_different_references_and_signatures_give_warnings(compare):
   # Whoever chooses a protocol knows that it is another one.
   assert compare(ours, ours, '--protocol=google')[2] == ''
   assert 'different references' in compare(ours, theirs, '--protocol=google')[2]
+
+
+def identified(tmp_path, name, rows, **shared):
+  """Writes rows as an evaluation does; returns those of the file."""
+  rows = [dict(row, id=str(row['id'])) for row in rows]
+  predictions.try_write(tmp_path / name, rows, shared)
+  return [json.loads(x) for x in (tmp_path / name).read_text().splitlines()]
+
+
+def test_the_identity_of_a_test_set():
+  """By hand: JSON of ids and references, sorted, a line each."""
+  lines = '["a", ["x", "y"]]\n["b", ["z"]]'
+  digest = hashlib.sha256(lines.encode()).hexdigest()[:16]
+  rows = [('b', 'z'), ('a', ['x', 'y'])]
+  assert predictions.test_set(rows) == f'2 documents, {digest}'
+  assert predictions.test_set(rows[::-1]) == predictions.test_set(rows)
+  for other in [('b', 'z')], [*rows[:1], ('a', 'x')], [*rows[:1], ('c', 'y')]:
+    assert digest not in predictions.test_set(other)
+
+
+def test_predictions_of_another_test_set_give_one_line(compare, tmp_path):
+  ours = identified(tmp_path, 'x', [row(GOOD, i) for i in range(9)])
+  of_all = ours[0]['test_set']
+  assert compare(ours, ours[::-1])[0] == 0
+  changed = [ours[0] | {'reference': 'another'}, *ours[1:]]
+  others = identified(tmp_path, 'y', [dict(x) for x in changed])
+  refused = 'expected 9 documents, ' + of_all.split()[-1]
+  for bad, expected in (
+      (ours[:8], 'its rows are 8 documents, '),
+      (ours + ours[:1], 'its rows are 10 documents, '),
+      (changed, 'its rows are 9 documents, '),
+  ):
+    for side in (bad, ours), (ours, bad):
+      status, out, err = compare(*side)
+      assert (status, out) == (2, '') and err.count('\n') == 1
+      assert expected in err and refused in err
+  status, out, err = compare(ours, others)
+  assert (status, out) == (2, '') and err.count('\n') == 1
+  assert f'a.jsonl has {of_all}; ' in err and others[0]['test_set'] in err
+  without = [{k: x for k, x in y.items() if k != 'test_set'} for y in others]
+  status, _, err = compare(ours, without)  # of an older version
+  assert status == 0 and 'different references for 1 of 9 ids' in err
+  assert compare(ours[:8], without[:8])[0] == 2
+  assert compare(without[:8], without[:8])[0] == 0
+
+
+def test_predictions_of_another_protocol_give_one_line(
+    compare, run_command, tmp_path
+):
+  now = protocols.signature(protocols.find('booksum'), 9)
+  ours = identified(tmp_path, 'x', [row(GOOD, 1)], signature=now)
+  plain = identified(tmp_path, 'y', [row(GOOD, 1)])
+  alone = functools.partial(run_command, score, f'--predictions={tmp_path}/x')
+  for status, out, err in (
+      compare(ours, plain),
+      compare(plain, ours),
+      alone(),
+      alone('--metrics=rouge,answers'),
+  ):
+    assert (status, out) == (2, '') and err.count('\n') == 1
+    assert 'its 1 rows have scores by booksum, not by locost: name' in err
+  assert compare(ours, plain, '--protocol=booksum')[0] == 0
+  assert alone('--protocol=locost')[0] == alone('--metrics=answers')[0] == 0
 
 
 def test_a_workdir_stands_for_its_newest_predictions(

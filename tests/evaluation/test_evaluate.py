@@ -164,7 +164,7 @@ def test_names_and_predictions_file(setup, tmp_path):
     assert row['settings']['method'] == 'greedy'
     assert row.keys() == {
         *('id', 'prediction', 'reference', 'tokens_kept'),
-        *('signature', 'settings'),
+        *('signature', 'settings', 'test_set'),
     }
   lengths = [
       (batch['encoder_input_tokens'] != 0).sum(1)[: len(info['id'])]

@@ -66,6 +66,7 @@ def test_groups(call, folder):
   # The names of the rows.
   row = rows[0]
   assert row['signature'] == report['tables'][0]['signatures']['rouge']
+  assert row['test_set'] == report['tables'][0]['test_set'] != ''
   assert row['settings']['max_input_length'] == 128
   assert row['checkpoint']['step'] == 2
   assert len(row['checkpoint']['sha256']) == 64

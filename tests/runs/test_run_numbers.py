@@ -325,8 +325,13 @@ def test_a_real_run_with_all_options(tmp_path, fake_wandb):
   assert named >= {
       re.match(r'train/\w+', key)[0] for key in expected - {'step'}
   }
-  # W&B got the same lines, and the config.
+  # W&B got the same numbers, and the config.
   sent = test_main.read_rows(fake_wandb)
   (begun,) = [row for row in sent if 'project' in row]
   assert begun['config']['model']['d_model'] == 16
-  assert [row for row in sent if 'step' in row] == _rows(run)
+  rows = _rows(run)
+  shown = {row.pop('eval/jsonl/test_set', '') for row in rows} - {''}
+  assert [row for row in sent if 'step' in row] == rows
+  assert [re.sub('[0-9a-f]{16}$', '', text) for text in shown] == [
+      '1 document, '
+  ]

@@ -82,6 +82,7 @@ class Row(NamedTuple):
   id: str | None = None
   line: int = 0  # in the file, from 1
   signature: str = ''  # of scores computed when the file was written
+  test_set: str = ''  # from `predictions.test_set`, when it was written
 
 
 class Settings(NamedTuple):
