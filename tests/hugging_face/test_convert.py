@@ -12,8 +12,6 @@ from safetensors.numpy import save_file
 from configs import default
 import locost_jax
 from locost_jax import convert
-from locost_jax import files
-from locost_jax import main
 from locost_jax import models
 from locost_jax import summarize
 from locost_jax.config import decode_settings
@@ -26,7 +24,6 @@ from locost_jax.runs import assemble
 from locost_jax.runs import resume
 from locost_jax.training import warm_start
 from locost_jax.vocabularies import sentencepiece_training
-from locost_jax.workdir import checkpoint
 from locost_jax.workdir import phases as phases_lib
 from tests import products
 from tests import python
@@ -36,7 +33,6 @@ from tests.hugging_face.converting import GOLDEN
 from tests.hugging_face.converting import rewrite
 from tests.hugging_face.converting import shard
 from tests.hugging_face.converting import WEIGHTS
-from tests.runs import test_main
 
 SIDES = 'encoder', 'decoder'
 FOLDERS = sorted(
@@ -146,54 +142,6 @@ def test_a_round_trip_of_a_trained_run(run, tmp_path, call, run_command):
   assert status == 0
   assert out.strip() == f'{summaries[0][0].strip()} (cut at 6 tokens)'
   assert locost_jax.load(tmp_path / 'out').settings.max_length == 6
-
-
-def test_adapters_are_merged_on_export(run, tmp_path, call):
-  """LoRA: a query kernel becomes W + alpha / r A B."""
-  stored = phases_lib.read_config(run)
-  stored['train']['lora'] = dict(rank=2, alpha=3.0, paths='')
-  params = checkpoint.load_params(run)
-  query = params['decoder']['layers']['self_attention']['query']
-  generator = np.random.default_rng(0)
-  _, rows, columns = query['kernel'].shape
-  a = generator.random((1, rows, 2), np.float32)
-  b = generator.random((1, 2, columns), np.float32)
-  query.update(lora_a=a, lora_b=b)
-  home = tmp_path / 'run'
-  checkpoint.save_params(home / 'checkpoints' / '7', params)
-  files.write(home / 'config.json', json.dumps(stored))
-  call(home, tmp_path / 'out')
-  got = load_file(tmp_path / 'out' / WEIGHTS)[
-      'decoder.block.0.layer.0.SelfAttention.q.weight'
-  ]
-  want = query['kernel'][0].astype(float) + 3 / 2 * a[0].astype(float) @ b[0]
-  np.testing.assert_allclose(got, want.T, rtol=0, atol=1e-5)
-
-
-def test_an_imported_run_is_evaluated(run, tmp_path, call, succeed):
-  """`main --evaluate` gives the numbers of the original run."""
-  call(run, tmp_path / 'out')
-  call(tmp_path / 'out', tmp_path / 'run')
-  rows = test_main.write_rows(tmp_path / 'test.jsonl', test_main.pairs(0, 8))
-  keys = (
-      f'data.test_files={rows} data.train_files={rows} data.vocabulary=byte '
-      f'data.cache_dir={tmp_path / "cache"} eval.baselines=False '
-      'decode.max_length=6 eval.batch_size=4 model.d_model=16 model.d_state=4 '
-      'model.d_ff=16 model.d_kv=8 model.num_heads=2 model.num_layers=1 '
-      'model.num_decoder_layers=1 model.dropout_rate=0.0'
-  )
-  flags = ['--evaluate', '--format=json']
-  flags += [f'--config.{key}' for key in keys.split()]
-  reports = []
-  for home in (run, tmp_path / 'run'):
-    out, _ = succeed(main, test_main.CONFIG, f'--workdir={home}', *flags)
-    reports.append(json.loads(out))
-  assert [report.pop('step') for report in reports] == [2, 0]
-  for report in reports:  # all but the step
-    del report['workdir'], report['home'], report['tables'][0]['predictions']
-    report['tables'][0]['rows'][0].pop('name')
-  assert reports[0] == reports[1]
-  assert reports[0]['documents'] == 8 and reports[0]['loss'] > 0
 
 
 def test_the_report_as_text(release, tmp_path, succeed):

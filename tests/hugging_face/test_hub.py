@@ -435,17 +435,3 @@ def test_local_directories_need_no_network(
   for checkpoint in (released, tmp_path / 'run'):
     out, _ = succeed(summarize, f'--checkpoint={checkpoint}', text)
     assert out.strip() == f'{want.strip()} (cut at 6 tokens)'
-
-
-def test_a_summary_from_the_hub(server, shard, released, tmp_path):
-  """Runs the command; the connection is cut once."""
-  pytest.importorskip('huggingface_hub', reason='needs the extra `hub`')
-  (tmp_path / 'text.txt').write_text('A text to read.')
-  server.faults[shard.name] = [hub_server.Fault(cut=3_500)]
-  command = '-m', 'locost_jax.summarize', f'--checkpoint=hf://{NAME}'
-  done = run(server, tmp_path, *command, 'text.txt')
-  assert done.returncode == 0, done.stderr
-  (summary,) = locost_jax.load(released).summarize('A text to read.')
-  assert done.stdout.strip() == f'{summary.strip()} (cut at 6 tokens)'
-  assert f'hf://{NAME}: downloads ' in done.stderr
-  assert f'{NAME}@{"a" * 40}\n' in done.stderr

@@ -4,7 +4,6 @@ import json
 import shutil
 
 import jax
-from ml_collections import ConfigDict
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -15,7 +14,6 @@ from locost_jax import models
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import configs
 from locost_jax.models import parameters
-from locost_jax.training import warm_start
 from locost_jax.workdir import checkpoint
 from tests.hugging_face.converting import GOLDEN
 
@@ -82,22 +80,6 @@ def test_the_published_state_dict_of_torch_is_read(tmp_path):
   assert found.keys() == want.keys()
   for path, array in found.items():
     np.testing.assert_array_equal(array, want[path], err_msg=path)
-
-
-def test_a_pagesum_starts_from_a_bart():
-  """All parameters are copied except the confidence layer, which is new."""
-  config = configs.model_config(GOLDEN / 'bart') | {'name': 'pagesum'}
-  abstract = parameters.abstract_params(models.build(config))
-  settings = ConfigDict(
-      {
-          'model': config,
-          'train': {'init_from': str(GOLDEN / 'bart'), 'init_map': ()},
-      }
-  )
-  params, report = warm_start.load(settings, abstract)
-  fresh = set(parameters.flatten(abstract)) - set(params)
-  assert fresh == {'confidence/kernel', 'confidence/bias'}
-  assert report
 
 
 def copy_as(tmp_path, rename):
