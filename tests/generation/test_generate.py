@@ -77,21 +77,6 @@ def test_a_text_depends_on_its_document_only(summarizer, documents, method):
   np.testing.assert_array_equal(padded(write(longer)), together)
 
 
-def test_another_seed_another_sample(summarizer, documents):
-  inputs, mask = documents
-  one, two = (
-      padded(
-          summarizer.generate(
-              inputs, mask, max_length=10, method='sample', seed=seed
-          )
-      )
-      for seed in (0, 1)
-  )
-  assert (one != two).any(1).sum() > 6
-  seeds = generate.document_seeds(inputs, mask, 0)
-  assert len(set(seeds.tolist())) == len(np.unique(inputs, axis=0))
-
-
 @pytest.mark.parametrize(
     'options',
     (

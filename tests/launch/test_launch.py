@@ -49,9 +49,6 @@ def test_scripts_use_no_features_missing_in_bash_of_macos():
   assert newer.search('mapfile -t lines')
 
 
-# --- The env file ------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     'old, new, expected',
     [

@@ -157,8 +157,6 @@ def test_a_host_started_by_hand(fakes):
   assert status == 2 and '--host=2: expected less than the 2 of HOSTS' in err
 
 
-# --- slurm.sbatch ------------------------------------------------------------
-
 SLURM = LAUNCH / 'slurm.sbatch'
 SRUN = 'srun --ntasks-per-node=1 --cpu-bind=none --kill-on-bad-exit=0'.split()
 SRUN += ['--wait=300', 'env', 'ADDED=two words']

@@ -159,23 +159,6 @@ def test_dry_runs_of_the_other_capacities(fakes):
   assert split(out) == [[w for w in CREATE if w != '--spot'], LOOK]
 
 
-def test_a_dry_run_prints_what_a_run_does(fakes):
-  """Running the lines of a dry run makes the same calls as the run itself."""
-  fakes.answer(['gcloud', [{}] * 9])
-  for command in ('run', 'preflight', 'stop', 'logs', 'delete'):
-    _, out, _ = fakes.run('tpu_vm.sh', command, '--dry_run')
-    assert fakes.run('tpu_vm.sh', command)[0] == 0
-    done = fakes.calls()
-    fakes.forget()
-    fakes.answer(['gcloud', [{}] * 9])
-    subprocess.run(['bash', '-c', out], env=fakes.environment, check=True)
-    assert fakes.calls() == done != []
-    fakes.forget()
-
-
-# --- Checks before a TPU is requested ----------------------------------------
-
-
 def needs(fakes, *paths, status=0):
   """Sets what launch/check_run.py prints."""
   lines = [f'needs data.vocabulary={path}' for path in paths]
@@ -252,9 +235,6 @@ def test_files_that_only_this_checkout_has_are_sent(fakes):
 def test_the_name_that_gke_gives_to_an_accelerator_type(fakes):
   fakes.write(ENV.replace('v5litepod-16', 'v5e-16'))
   assert split(fakes.run('tpu_vm.sh', 'create', '--dry_run')[1])[0] == CREATE
-
-
-# --- Continuing --------------------------------------------------------------
 
 
 def says(*statuses):
@@ -423,9 +403,6 @@ def test_create_waits(fakes):
   fakes.answer([' list ', [dict(out='FAILED')]], ['gcloud', [{}]])
   status, _, err = fakes.run('tpu_vm.sh', 'create')
   assert status == 1 and 'slice is FAILED' in err
-
-
-# --- Workers that really run commands ----------------------------------------
 
 
 def report(fakes):

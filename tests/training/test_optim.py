@@ -205,23 +205,6 @@ def test_groups_scale_and_freeze():
     )
 
 
-def test_split_and_combine_are_inverse():
-  params = _params()
-  trained, frozen = optim.split(params, (('.*/(key|ssm)/.*', 0.0),))
-  assert _flat(trained).keys() == {
-      'token_embedding/embedding',
-      'encoder/layers/mixer_norm/scale',
-      'decoder/relative_bias/embedding',
-  }
-  assert 'mixer' not in trained['encoder']['layers']
-  assert _flat(trained).keys().isdisjoint(_flat(frozen).keys())
-  back = optim.combine(trained, frozen)
-  assert jax.tree.structure(back) == jax.tree.structure(params)
-  jax.tree.map(np.testing.assert_array_equal, back, params)
-  whole, nothing = optim.split(params, ())
-  assert nothing == {} and _flat(whole).keys() == _flat(params).keys()
-
-
 def test_rate_depends_on_the_step_not_the_number_of_updates():
   params = _params()
   optimizer = optim.make_optimizer(_config(cooldown_steps=50), STEPS, params)

@@ -147,9 +147,6 @@ def test_a_dry_run_counts_the_pages_of_a_device():
   assert four['memory']['temporary'] < 0.35 * one['memory']['temporary']
 
 
-# --- Chunks of SimCAS -----------------------------------------------------------
-
-
 def test_a_step_of_chunks_equals_the_step_on_one_device():
   """Chunks are sharded over `sequence`, documents over `data` and `fsdp`."""
   (result,) = run('step', MESHES[1:], False, SIMCAS)
@@ -192,8 +189,6 @@ def test_encoding_selection_and_generation_equal_one_device(
   rows, _, slots, _ = other['here']
   assert rows == B // sizes[0] and slots == other['slots'] // sizes[3]
 
-
-# --- LOCOST -------------------------------------------------------------------
 
 LENGTH = mesh_program.L
 

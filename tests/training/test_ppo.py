@@ -301,18 +301,3 @@ def test_rewards_above_the_mean():
           found[row, c][own[c]], expected - expected.mean(), 0, 1e-6
       )
   assert not found[~tokens].any()
-
-
-def test_the_likelihood_equals_a_loop():
-  rng = np.random.default_rng(1)
-  logits, targets = rng.normal(size=(3, 4, 7)), rng.integers(0, 7, (3, 4))
-  written = np.arange(4) < np.array([[4], [2], [0]])
-  with jax.enable_x64():
-    found = np.asarray(jax.jit(likelihood)(logits, targets, written, 10.0))
-  for row, count in enumerate([4, 2]):
-    product = 1.0
-    for t in range(count):
-      p = np.exp(logits[row, t]) / np.exp(logits[row, t]).sum()
-      product *= p[targets[row, t]]
-    np.testing.assert_allclose(found[row], 10 * product ** (1 / count), 1e-12)
-  assert found[2] == 10

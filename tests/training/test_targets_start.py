@@ -107,9 +107,6 @@ def test_losses_equal_the_release(padding, smoothing):
   assert abs(loss / weight - expected) > 1e-2
 
 
-# --- Generation --------------------------------------------------------------
-
-
 def settings_of(**changes):
   config = default.get_config()
   for key, value in changes.items():

@@ -449,40 +449,6 @@ def test_a_failed_evaluation_loses_no_steps(tmp_path):
   assert names[0] == names[1]
 
 
-def test_a_longer_run_continues_a_shorter_one(tmp_path):
-  short, long = tmp_path / 'short', tmp_path / 'long'
-  _train(_bag_config(6), short)
-  _train(_bag_config(10), short)
-  _train(_bag_config(10), long)
-  _equal(
-      checkpoint.load_params(short / 'checkpoints' / '10'),
-      checkpoint.load_params(long / 'checkpoints' / '10'),
-  )
-
-
-def test_parameters_from_another_run(tmp_path):
-  first, second = tmp_path / 'first', tmp_path / 'second'
-  config = _bag_config(6, eval_every=2)
-  _train(config, first)
-  config = _bag_config(2, init_from=str(first))
-  config.optim.learning_rate = 0.0
-  _train(config, second)
-  _equal(checkpoint.load_params(second), checkpoint.load_params(first))
-
-  class Wider(Bag):
-
-    def init(self, rng, inputs, targets_in):
-      variables = super().init(rng, inputs, targets_in)
-      variables['params']['logits']['kernel'] = jnp.ones((9, V))
-      return variables
-
-  message = r'logits/kernel is \[8, 32\]; expected \[9, 32\]'
-  with pytest.raises(InputError, match=message):
-    _train(config, tmp_path / 'third', model=Wider())
-  with pytest.raises(InputError, match='expected float32.9, 32.'):
-    _train(config, second, model=Wider())
-
-
 @pytest.mark.parametrize(
     'changes, words',
     [
@@ -498,9 +464,6 @@ def test_invalid_values(changes, words, tmp_path):
   with pytest.raises(InputError, match=words):
     _train(config, tmp_path / 'run')
   assert not (tmp_path / 'run').exists()
-
-
-# --- Random numbers -----------------------------------------------------------
 
 
 @pytest.fixture(scope='module')

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from configs import default
-import locost_jax
 from locost_jax import models
 from locost_jax.errors import InputError
 from locost_jax.models import parameters
@@ -336,15 +335,3 @@ def test_only_the_first_phase_uses_init_from():
         (),
         (),
     ]
-
-
-def test_a_hugging_face_directory_gives_all_its_parameters():
-  directory = GOLDEN / 'locost_a_tiny'
-  loaded = locost_jax.load(directory)
-  origin = warm_start.read(directory)
-  assert (origin.name, origin.where) == ('locost', str(directory))
-  expected = parameters.flatten(loaded.params)
-  assert origin.params.keys() == expected.keys()
-  for path, array in expected.items():
-    assert isinstance(origin.params[path], np.ndarray)
-    np.testing.assert_array_equal(origin.params[path], array)

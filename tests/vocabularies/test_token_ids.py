@@ -1,6 +1,5 @@
 """BART's ids in the whole package: `<s>` 0, `<pad>` 1, `</s>` and start 2."""
 
-import json
 from pathlib import Path
 import shutil
 
@@ -22,11 +21,9 @@ from locost_jax.models import model_config
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests import bart_files
 from tests import tiny_run
-from tests.data.rows import read_jsonl
 from tests.data.rows import write_jsonl
 
 ROOT = Path(__file__).parents[2]
-MARKS = dict(eos_id=2, pad_id=1, start_id=2)
 SIZES = tiny_run.flags(
     'model.d_model=16 model.d_ff=16 model.num_heads=2 model.num_layers=1 '
     'model.num_decoder_layers=1 model.dropout_rate=0.0 eval.batch_size=4 '
@@ -127,56 +124,6 @@ def test_batches_are_as_bart_is_trained(tmp_path, files):
     assert (batch['encoder_input_tokens'][rest] == 1).all()
     assert not batch['decoder_loss_weights'][rest].any()
   assert seen == 5
-
-
-@pytest.mark.slow
-def test_a_run(bart, files, succeed, tmp_path):
-  """Training, evaluation and loading use the ids of the vocabulary."""
-  home = tmp_path / 'run'
-  write_jsonl(tmp_path / 'rows.jsonl', rows(12))
-  write_jsonl(tmp_path / 'other.jsonl', rows(5))
-  keys = (
-      f'data.vocabulary={files} data.train_files={tmp_path}/rows.jsonl '
-      f'data.validation_files={tmp_path}/other.jsonl train.steps=200 '
-      'eval.baselines=True'
-  )
-  succeed(main, *bart, *tiny_run.flags(keys), f'--workdir={home}')
-  s = locost_jax.load(str(home))
-  assert {key: getattr(s.settings, key) for key in MARKS} == MARKS
-  predictions = read_jsonl(home / 'predictions' / 'jsonl-validation-200.jsonl')
-  assert len(predictions) == 5
-  for row in predictions[::3]:
-    document = rows(5)[int(row['id'])]['document']
-    inputs = [0, *s.vocabulary.encode(document)][:63] + [2]
-    # Greedy decoding without a cache: start 2, end 2, padding 1.
-    written = [2]
-    while len(written) < 7 and (len(written) == 1 or written[-1] != 2):
-      logits = s.logits(np.array([inputs]), np.array([written]))
-      written.append(int(logits[0, -1].argmax()))
-    assert row['prediction'] == s.vocabulary.decode(written[1:])
-    assert s.summarize(document, max_input_length=64) == [row['prediction']]
-    padded = s.logits(np.array([inputs + [1] * 9]), np.array([[2, 0]]))
-    plain = s.logits(np.array([inputs]), np.array([[2, 0]]))
-    np.testing.assert_allclose(padded, plain, atol=1e-5)
-    assert row['prediction'].startswith('the')  # training had an effect
-  # The command, with a source page.
-  (tmp_path / 'a.txt').write_text(rows(5)[4]['document'])
-  out, _ = succeed(
-      summarize,
-      f'--checkpoint={home}',
-      tmp_path / 'a.txt',
-      '--format=json',
-      f'--report={tmp_path / "page.html"}',
-      '--program_cache=off',
-  )
-  row = json.loads(out)
-  assert row['prediction'] == s.summarize(rows(5)[4]['document'])[0]
-  assert (
-      row['tokens_total']
-      == len(s.vocabulary.encode(rows(5)[4]['document'])) + 2
-  )
-  assert {key: row['settings'][key] for key in MARKS} == MARKS
-  assert (tmp_path / 'page.html').exists()
 
 
 def test_padding_must_be_the_models(run_command, bart, files, tmp_path):

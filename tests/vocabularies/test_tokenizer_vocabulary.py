@@ -347,9 +347,6 @@ def test_unigram(texts, tmp_path):
   assert found.decode([*found.encode('a b'), 2, 0, 1, 5]) == 'a b<unk>'
 
 
-# --- What is refused ---------------------------------------------------------
-
-
 def bad_files(trained):
   """Returns [(expected in the message, files)]."""
   old, of_model = old_files(trained), trained['model']
