@@ -3,7 +3,7 @@
 The command, Python (`Summarizer.summarize`) and the summaries of parts read
 this stream. Documents of the same padded shape share a batch
 (`reading.padded_shape`). A batch shrinks until its estimated memory fits
-(`needed_bytes`). A document that does not fit alone is refused before anything
+(`batch_memory`). A document that does not fit alone is refused before anything
 is computed for it.
 """
 
@@ -22,9 +22,7 @@ from locost_jax.devices import compiling
 from locost_jax.devices import memory
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
-from locost_jax.generation import generate
-from locost_jax.models import low_memory_encoder
-from locost_jax.ops import long_attention
+from locost_jax.summarizing import batch_memory
 from locost_jax.summarizing import reading
 from locost_jax.vocabularies import token_ids
 
@@ -32,12 +30,6 @@ from locost_jax.vocabularies import token_ids
 # first summary does not wait for the last document.
 _PORTION = 2**24
 _MOST_UNKNOWN = 0.1  # share of a document's tokens
-# By default, maximum tokens of a batch, padding included: enough rows for the
-# matrix products of short documents, and no more memory than one document of
-# this length takes.
-BATCH_TOKENS = 2**15
-_MOST_ROWS = 64
-_COMPILING = 2**28  # bytes for compiling and for the libraries
 # Shorter documents are padded to this: fewer programs to compile.
 _SMALLEST_LENGTH = 64
 
@@ -57,7 +49,7 @@ class Options:
   settings: decode_settings.Settings
   seed: int = 0  # of sampling
   max_input_length: int | None = None  # tokens read of a document; None: all
-  batch_size: int | None = None  # most documents; None: see `most_rows`
+  batch_size: int | None = None  # most documents; None: see `batch_memory`
   available: int | None = None  # bytes, parameters included; None: no limit
   keep_memory: bool = False  # whether a Done has `memory`
   parts: Parts | None = None  # None: whole documents
@@ -99,6 +91,7 @@ def stream(summarizer, jobs, options, progress, name=None):
     progress: a `progress.Progress`, or what has its show, head and note_once.
     name: of the document, if the jobs are parts of one.
   """
+  config = summarizer.config
   for portion in _portions(jobs):
     tokenized = []
     for job in portion:
@@ -112,14 +105,18 @@ def stream(summarizer, jobs, options, progress, name=None):
         report_unknown(summarizer.vocabulary, job, job.pages, progress)
     for shape, batch in reading.make_batches(
         tokenized,
-        lambda job: _shape_of(summarizer, job),
-        lambda shape: most_rows(summarizer, options, shape),
+        lambda job: reading.padded_shape(
+            config, job.pages, bool(summarizer.pages), _SMALLEST_LENGTH
+        ),
+        lambda shape: batch_memory.most_rows(summarizer, options, shape),
     ):
       progress.head(_head(batch, jobs, name))
-      most = most_rows(summarizer, options, shape)
+      most = batch_memory.most_rows(summarizer, options, shape)
       if not most:
         (job,) = batch
-        yield Done(job, error=too_large(summarizer, options, job, shape))
+        yield Done(
+            job, error=batch_memory.too_large(summarizer, options, job, shape)
+        )
       else:
         yield from _write_batch(
             summarizer, batch, (most, *shape), options, progress
@@ -191,7 +188,7 @@ def _write_batch(summarizer, batch, shape, options, progress):
       )
   else:
     (job,) = batch
-    flag = _limiting_flag(summarizer)
+    flag = batch_memory.limiting_flag(summarizer)
     yield Done(
         job,
         error=InputError(
@@ -206,7 +203,7 @@ def _generate(summarizer, batch, shape, options, progress):
   # Round a batch of short documents up to a power of two so that few shapes are
   # compiled. The extra rows repeat real documents, so decoding them takes no
   # extra steps.
-  fit = BATCH_TOKENS // math.prod(shape[1:])
+  fit = batch_memory.BATCH_TOKENS // math.prod(shape[1:])
   rows = reading.power_of_two_in(2 * len(batch) - 1)
   rows = max(len(batch), min(rows, shape[0], fit))
   inputs, mask = reading.pad(
@@ -305,92 +302,3 @@ def _head(batch, jobs, name=None):
   front = '' if name is None else f'{visible(name)}, part '
   more = f' and {len(batch) - 1} more' if batch[1:] else ''
   return f'{front}{batch[0].number + 1}/{total}{more}'
-
-
-# --- The memory of a batch ---
-
-
-def needed_bytes(model, params, batch, shape, settings):
-  """Estimates the bytes that summarising a batch takes: {part: bytes}.
-
-  Args:
-    params: or their shapes.
-    batch: number of documents.
-    shape: padded shape of each document, see `reading`.
-  """
-  c, itemsize = model.config, model.dtype.itemsize
-  *pages, length = shape
-  texts = batch * math.prod(pages)
-  copies, seen = c.decoder_rows(math.prod(pages), length)
-  rows, width = batch * settings.num_beams, c.num_heads * c.d_kv
-  own = 2 * copies * rows * settings.max_length * width
-  own *= c.num_decoder_layers + 1  # a step reads one layer at a time out of all
-  attended = texts * length
-  if seen >= long_attention.ABSORBED:
-    # A compact memory may be short enough for keys and values.
-    attended = batch * long_attention.ABSORBED * c.is_compacted
-  cross = 2 * c.num_decoder_layers * attended * width
-  states = texts * length * c.d_model
-  if c.copy:
-    # Keys, the tokens and those before them.
-    states += texts * length * (c.copy_dim + 1 + c.copy_ngram)
-  kernels = low_memory_encoder.kernel_bytes(model, length)
-  return {
-      'parameters': sum(
-          leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)
-      ),
-      'kernels': kernels if kernels <= generate.KEPT_BYTES else 0,
-      'encoding': low_memory_encoder.encoder_bytes(model, texts, length),
-      'decoding': (states + cross + own) * itemsize + 16 * rows * c.vocab_size,
-      'compiling': _COMPILING,
-  }
-
-
-def peak_of(parts):
-  """Returns the sum of `needed_bytes`, but decoding follows encoding."""
-  return sum(parts.values()) - min(parts['encoding'], parts['decoding'])
-
-
-def _limiting_flag(summarizer):
-  """Returns the flag that limits how much of a document is read."""
-  is_limited = summarizer.pages and not summarizer.pages.are_chunks
-  return 'num_pages' if is_limited else 'max_input_length'
-
-
-def _shape_of(summarizer, job):
-  """Returns the shape that a tokenised job is padded to."""
-  return reading.padded_shape(
-      summarizer.config, job.pages, bool(summarizer.pages), _SMALLEST_LENGTH
-  )
-
-
-def _peak(summarizer, options, batch, shape):
-  """Returns the bytes that a batch takes."""
-  model, params = summarizer.model, summarizer.params
-  return peak_of(needed_bytes(model, params, batch, shape, options.settings))
-
-
-def most_rows(summarizer, options, shape):
-  """Returns how many documents of this shape fit into a batch."""
-  available = math.inf if options.available is None else options.available
-  most = options.batch_size or reading.power_of_two_in(
-      max(1, min(_MOST_ROWS, BATCH_TOKENS // math.prod(shape)))
-  )
-  while most and _peak(summarizer, options, most, shape) > available:
-    most //= 2
-  return most
-
-
-def too_large(summarizer, options, job, shape):
-  """Returns the InputError of a document that does not fit into memory."""
-  model, params = summarizer.model, summarizer.params
-  parts = needed_bytes(model, params, 1, shape, options.settings)
-  shown = ', '.join(
-      f'{name} {memory.format_bytes(size)}' for name, size in parts.items()
-  )
-  return InputError(
-      f'{job.document.id}: {job.read} tokens need about '
-      f'{memory.format_bytes(peak_of(parts))} ({shown}), but '
-      f'{memory.format_bytes(options.available)} are available: '
-      f'--{_limiting_flag(summarizer)} lowers the need'
-  )

@@ -13,7 +13,7 @@ from locost_jax import models
 from locost_jax.config import decode_settings
 from locost_jax.generation import decode
 from locost_jax.ops import beam_attention
-from locost_jax.summarizing import stream
+from locost_jax.summarizing import batch_memory
 from tests.generation.test_decode import search_in_lists
 from tests.models import small
 from tests.models import test_pagesum
@@ -221,7 +221,7 @@ def test_memory_of_decoding(name):
     return temporary_bytes(run, memory)
 
   def estimated(length):
-    return stream.needed_bytes(
+    return batch_memory.needed_bytes(
         model,
         variables,
         2,

@@ -21,7 +21,7 @@ from locost_jax.models import selector as selector_lib
 from locost_jax.models import simcas_locost
 from locost_jax.ops import long_attention
 from locost_jax.ops import mesh as mesh_lib
-from locost_jax.summarizing import stream
+from locost_jax.summarizing import batch_memory
 from locost_jax.training import selector_turn
 from locost_jax.training import warm_start
 from tests import products
@@ -318,7 +318,7 @@ def test_memory_of_decoding_counts_selected_tokens():
     model = models.build(config)
     params = parameters.abstract_params(model)
     for length in 2048, 1 << 19:
-      found[name, length] = stream.needed_bytes(
+      found[name, length] = batch_memory.needed_bytes(
           model, params, 2, (length,), decode_settings.Settings(max_length=9)
       )['decoding']
   assert found['ours', 2048] == found['locost', 2048]

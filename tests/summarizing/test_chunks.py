@@ -10,6 +10,7 @@ from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
 from locost_jax.generation import generate
 from locost_jax.models import selector as selector_lib
+from locost_jax.summarizing import batch_memory
 from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import page_reading
 from locost_jax.summarizing import reading
@@ -152,13 +153,13 @@ def test_options_of_pages_are_refused(key, summarizer):
 def test_a_document_that_does_not_fit_names_the_flag(summarizer, monkeypatch):
   settings = decode_settings.Settings(num_beams=2, max_length=8)
   given = summarizer.model, summarizer.params, 1, (8, 16), settings
-  needed = stream.peak_of(stream.needed_bytes(*given))
+  needed = batch_memory.peak_of(batch_memory.needed_bytes(*given))
   options = stream.Options(settings, available=needed - 1)
-  rows = lambda *shape: stream.most_rows(summarizer, options, shape)
+  rows = lambda *shape: batch_memory.most_rows(summarizer, options, shape)
   assert rows(8, 16) == 0 and rows(7, 16) == 1
   document = documents_lib.Document('a', '', 'a.txt')
   job = stream.Job(0, document, '', [[5] * 16])
-  said = str(stream.too_large(summarizer, options, job, (8, 16)))
+  said = str(batch_memory.too_large(summarizer, options, job, (8, 16)))
   assert said.endswith('--max_input_length lowers the need')
   monkeypatch.setattr(stream, '_generate', lambda *_: None)
   (done,) = stream._write_batch(  # pylint: disable=protected-access

@@ -17,6 +17,7 @@ from locost_jax.attribution import words as words_lib
 from locost_jax.config import decode_settings
 from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
+from locost_jax.summarizing import batch_memory
 from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import page_reading
 from locost_jax.summarizing import reading
@@ -324,7 +325,7 @@ def test_memory_is_estimated_for_all_pages(summarizer):
   """Eight pages need eight times the states, keys and caches of one."""
   settings = decode_settings.Settings(num_beams=2, max_length=8)
   parts = {
-      P: stream.needed_bytes(
+      P: batch_memory.needed_bytes(
           summarizer.model, summarizer.params, 1, (P, 64), settings
       )
       for P in (1, 8)
@@ -332,12 +333,12 @@ def test_memory_is_estimated_for_all_pages(summarizer):
   logits = 16 * 2 * summarizer.config.vocab_size
   assert parts[8]['decoding'] - logits == 8 * (parts[1]['decoding'] - logits)
   assert 6 < parts[8]['encoding'] / parts[1]['encoding'] < 10
-  available = stream.peak_of(parts[8]) - 1
+  available = batch_memory.peak_of(parts[8]) - 1
   given = summarizer, stream.Options(settings, available=available)
-  assert stream.most_rows(*given, (8, 64)) == 0
-  assert stream.most_rows(*given, (7, 64)) == 1
+  assert batch_memory.most_rows(*given, (8, 64)) == 0
+  assert batch_memory.most_rows(*given, (7, 64)) == 1
   job = types.SimpleNamespace(document=types.SimpleNamespace(id='a'), read=512)
-  assert str(stream.too_large(*given, job, (8, 64))).endswith(
+  assert str(batch_memory.too_large(*given, job, (8, 64))).endswith(
       '--num_pages lowers the need'
   )
 
