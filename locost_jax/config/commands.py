@@ -24,7 +24,6 @@ from absl import flags
 from ml_collections import config_flags
 from ml_collections import ConfigDict
 
-from locost_jax import files
 from locost_jax.config import config_files
 from locost_jax.config import help_pages
 from locost_jax.config import object_store
@@ -58,7 +57,10 @@ def run(main, define_flags, doc, argv=None):
       if words := [word for word in argv[1:] if _HELP.fullmatch(word)]:
         print(_help(words[0], doc, values, define_flags, argv))
         sys.exit(0)
-      argv = config_files.resolve(_read_flag_files(values, argv))
+      if any(re.match('--?flagfile(=|$)', word) for word in argv):
+        # absl would read it, and only after the config is chosen.
+        raise InputError('--flagfile is not a flag; --help lists them')
+      argv = config_files.resolve(argv)
       define_flags(values, argv)
       arguments = parse_flags(values, argv)
     flags.FLAGS.mark_as_parsed()  # required by app.run
@@ -193,45 +195,13 @@ def parse_flags(values, argv):
     hint = suggest(name, known, '--') + '; --help lists them'
     raise InputError(f'--{name} is not a flag{hint}') from None
   except flags.Error as error:
-    raise InputError(_flag_message(error)) from None
-
-
-def _flag_message(error):
-  """Returns the message of an absl.flags.Error in our words."""
-  message = str(error)
-  for pattern, better in (
-      (r'^flag (.*): invalid literal for int.*', r'\1: expected an integer'),
-      (r'^flag (.*): could not convert .*', r'\1: expected a number'),
-      (r"^ERROR::.*: \[Errno \d+\] (.*): '(.*)'", r'--flagfile=\2: \1'),
-  ):
-    message = re.sub(pattern, better, message)
-  return message
-
-
-def _read_flag_files(values, argv):
-  """Replaces --flagfile=FILE with the flags in the file."""
-  _check_flag_files(argv, set())
-  try:
-    return argv[:1] + values.read_flags_from_files(argv[1:])
-  except flags.Error as error:
-    raise InputError(_flag_message(error)) from None
-
-
-def _check_flag_files(words, seen):
-  """Raises an InputError unless flag files are small regular files of text."""
-  for word, following in zip(words, [*words[1:], '']):
-    name, equals, path = word.strip().partition('=')
-    path = path if equals else following
-    if name not in ('--flagfile', '-flagfile') or path in seen:
-      continue
-    seen.add(path)
-    try:
-      lines = files.read_bytes(path).decode().splitlines()
-    except UnicodeDecodeError:
-      raise InputError(f'--flagfile={path}: not UTF-8') from None
-    except OSError:  # absl says that it does not exist
-      continue
-    _check_flag_files(lines, seen)
+    message = str(error)
+    for pattern, better in (
+        (r'^flag (.*): invalid literal for int.*', r'\1: expected an integer'),
+        (r'^flag (.*): could not convert .*', r'\1: expected a number'),
+    ):
+      message = re.sub(pattern, better, message)
+    raise InputError(message) from None
 
 
 def _check_has_value(values, argv):
