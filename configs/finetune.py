@@ -5,8 +5,8 @@
       --config.train.init_from=runs/pretrain
 
 The model is a LOCOST; configs/finetune.py:longt5, :t5, :bart, :led, :pegasus_x,
-:pagesum, :simcas and :simcas_locost are the others, kept in runs/finetune-longt5 and so
-on. A PageSum reads 4 pages of 1,024 tokens, a SimCAS chunks of 512; both can
+:bigbird_pegasus, :pagesum, :simcas and :simcas_locost are the others, kept in
+runs/finetune-longt5 and so on. A PageSum reads 4 pages of 1,024 tokens, a SimCAS chunks of 512; both can
 start from a run of configs/pretrain.py:bart. simcas_locost is LOCOST under
 SimCAS's selector; from any run of LOCOST, --config.train.init_from takes all
 but the selector. With a selector there are two phases: first the decoder learns

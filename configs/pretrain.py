@@ -22,7 +22,7 @@ from ml_collections import ConfigDict
 
 from configs import default
 
-MODELS = ('locost', 'longt5', 't5', 'bart', 'led', 'pegasus_x')
+MODELS = 'locost', 'longt5', 't5', 'bart', 'led', 'pegasus_x', 'bigbird_pegasus'
 
 
 def get_config(model='locost'):
@@ -81,7 +81,7 @@ def small_model(name):
           dropout_rate=0.0,
       )
   )
-  if name in ('bart', 'led', 'pegasus_x', 'pagesum', 'simcas'):
+  if 'decoder_d_ff' in model:
     # A vocabulary that is trained here pads with 0, BART's own files with 1.
     model.update(dict(decoder_d_ff=256, pad_id=0))
   else:

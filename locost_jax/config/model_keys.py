@@ -186,6 +186,26 @@ MODELS = {
             32, 'learned vectors that see all and that all see', _TOKENS
         ),
     },
+    'bigbird_pegasus': _changed(
+        _BART,
+        max_positions=4096,
+        scale_embedding=True,
+        norms_first=True,
+        feed_forward='gelu_new',
+        pad_id=0,
+    )
+    | {
+        'block_size': Key(64, 'tokens of a block of the encoder', _TOKENS),
+        'num_random_blocks': Key(
+            3, 'how often the keys of block 0 count in addition', integer(0, 64)
+        ),
+        'use_bias': Key(False, 'biases in attention'),
+        'attention': Key(
+            'block_sparse',
+            "'block_sparse', or 'original_full': every token sees all",
+            choice('block_sparse', 'original_full'),
+        ),
+    },
     'pagesum': _BART
     | {
         'decoding': Key(

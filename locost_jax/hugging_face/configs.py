@@ -83,6 +83,11 @@ KEYS = {
         *_same(block_size=512),
         ('global_tokens', 'num_global_tokens', 32),
     ),
+    'bigbird_pegasus': (
+        *_BART,
+        *_same(block_size=64, num_random_blocks=3, use_bias=False),
+        ('attention', 'attention_type', 'block_sparse'),
+    ),
     'pagesum': (
         *_BART,
         ('decoding', 'pagesum_decoding', 'pages'),
@@ -172,6 +177,17 @@ _FAMILIES = {
         {'norms_first': True, 'sinusoidal': True},
         {'stagger_local_blocks': True},
     ),
+    'bigbird_pegasus': _Family(
+        'bigbird_pegasus',
+        'BigBirdPegasus',
+        {
+            'pad_token_id': 0,
+            'max_position_embeddings': 4096,
+            'scale_embedding': True,
+            'activation_function': 'gelu_new',
+        },
+        {'norms_first': True},
+    ),
 }
 # Our keys that weights need; others, such as dropout, are a run's own.
 _OF_WEIGHTS = {
@@ -184,7 +200,7 @@ _OF_WEIGHTS = {
     'sinusoidal biases_per_layer'.split()
 )
 # Models whose stacks have BART's keys.
-_LIKE_BART = 'bart', 'led', 'pegasus_x'
+_LIKE_BART = 'bart', 'led', 'pegasus_x', 'bigbird_pegasus'
 # The module next to an exported LOCOST that transformers runs on request, and
 # what AutoConfig and AutoModelForSeq2SeqLM take from it.
 CODE = 'modeling_locost'

@@ -59,6 +59,7 @@ _T5_MLP = {name: name for name in ('wi', 'wi_0', 'wi_1', 'wo')}
 _BART_QKVO = dict(
     query='q_proj', key='k_proj', value='v_proj', output='out_proj'
 )
+_LONG_QKV = dict(query='query', key='key', value='value')
 _BART_MLP = dict(wi='fc1', wo='fc2')
 
 _ENCODER, _DECODER = 'encoder.block.{}.layer', 'decoder.block.{}.layer'
@@ -170,7 +171,7 @@ _NOT_IN_BART = {
         **_inside(
             f'{_READ}/self_attention',
             _WINDOWED,
-            dict(query='query', key='key', value='value'),
+            _LONG_QKV,
         ),
         f'{_READ}/self_attention/output': 'model.encoder.layers.{}.self_attn.output',
         **_inside(
@@ -183,6 +184,16 @@ _NOT_IN_BART = {
         f'{_READ}/global_norm': (
             'model.encoder.layers.{}.global_self_attn_layer_norm'
         ),
+    },
+    'bigbird_pegasus': {
+        'encoder/norm': 'model.encoder.layernorm_embedding',
+        'decoder/norm': 'model.decoder.layernorm_embedding',
+        **_inside(
+            f'{_READ}/self_attention',
+            'model.encoder.layers.{}.self_attn.self',
+            _LONG_QKV,
+        ),
+        f'{_READ}/self_attention/output': 'model.encoder.layers.{}.self_attn.output',
     },
     'pagesum': {'confidence': 'lin'},
     'simcas': {

@@ -9,6 +9,7 @@ from locost_jax.errors import check_choice
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
 from locost_jax.models import bart
+from locost_jax.models import bigbird_pegasus
 from locost_jax.models import encoder_decoder
 from locost_jax.models import led
 from locost_jax.models import locost
@@ -33,6 +34,10 @@ MODELS = {
     'bart': (bart.BartConfig, bart.Bart),
     'led': (led.LEDConfig, led.LED),
     'pegasus_x': (pegasus_x.PegasusXConfig, pegasus_x.PegasusX),
+    'bigbird_pegasus': (
+        bigbird_pegasus.BigBirdPegasusConfig,
+        bigbird_pegasus.BigBirdPegasus,
+    ),
     'pagesum': (pagesum.PageSumConfig, pagesum.PageSum),
     'simcas': (simcas.SimCASConfig, simcas.SimCAS),
     'simcas_locost': (

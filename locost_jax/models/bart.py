@@ -50,7 +50,8 @@ class BartConfig(model_config.ModelConfig):
   # Rows of the position tables before that of position 0: published models have
   # them but never read them.
   position_offset = 2
-  use_bias = True  # of attention and logits
+  use_bias = True  # of attention
+  has_logits_bias = True
 
   def __post_init__(self):
     for key, heads in (
@@ -84,6 +85,11 @@ class BartConfig(model_config.ModelConfig):
   def has_dropout(self):
     """See `ModelConfig`."""
     return bool(self.dropout_rate or self.activation_dropout_rate)
+
+  @property
+  def has_embedding_norm(self):
+    """Whether a norm follows the positions."""
+    return not self.sinusoidal
 
   def sinusoids(self, positions):
     """int [T] -> vectors of these positions, [T, D]; see the function."""
@@ -245,7 +251,9 @@ class Encoder(nn.Module):
         self.LAYER, self.config, self.remat, self.dtype
     )
     self.position_embedding = PositionEmbedding(self.config, self.dtype)
-    self.embedding_norm = make_norm_if(not self.config.sinusoidal, self.dtype)
+    self.embedding_norm = make_norm_if(
+        self.config.has_embedding_norm, self.dtype
+    )
     self.norm = make_norm_if(self.config.norms_first, self.dtype)
     self.dropout = nn.Dropout(self.config.dropout_rate)
 
@@ -278,7 +286,9 @@ class Decoder(decoder_layers.Decoder):
   def setup(self):
     super().setup()
     self.position_embedding = PositionEmbedding(self.config, self.dtype)
-    self.embedding_norm = make_norm_if(not self.config.sinusoidal, self.dtype)
+    self.embedding_norm = make_norm_if(
+        self.config.has_embedding_norm, self.dtype
+    )
     self.norm = make_norm_if(self.config.norms_first, self.dtype)
 
   def embed(self, h, positions):
@@ -318,7 +328,7 @@ class Bart(encoder_decoder.Model):
     self.copy_head = self.make_copy_head()
     self.logits = self.make_logits()
     self.logits_bias = 0.0
-    if c.use_bias:
+    if c.has_logits_bias:
       self.logits_bias = self.param(
           'logits_bias', nn.initializers.zeros, (c.vocab_size,)
       )

@@ -85,6 +85,11 @@ class LocostConfig(stack.T5StyleConfig):
           "model.variant='paper' dt is uniform in (0, 1]"
       )
 
+  @property
+  def padding_unit(self):
+    """See `ModelConfig`: the release's convolution depends on the length."""
+    return int(self.convolution == 'release')
+
   def keys_seen(self, length):
     """Returns 0: the encoder has no attention."""
     del length

@@ -36,7 +36,9 @@ class ModelConfig:
   page_forms = ()
   padding = 'tokens'  # 'release': a page without tokens counts like any other
   weighs_pages = False  # whether the model has `page_weights`
-  convolution = 'exact'  # 'release': results depend on the padded length
+  # If results depend on the padded length: inputs to summarise are padded to a
+  # multiple of this number of tokens; 0: to any length.
+  padding_unit = 0
   select = 'none'  # what the decoder reads of a memory, see `simcas`
   # Whether most of a memory may be unread: then `compact_memory` drops that.
   is_compacted = False

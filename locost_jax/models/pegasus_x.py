@@ -37,7 +37,7 @@ class PegasusXConfig(bart.BartConfig):
   block_size: int = 512
   global_tokens: int = 32
 
-  use_bias = False
+  use_bias = has_logits_bias = False
 
   def __post_init__(self):
     super().__post_init__()

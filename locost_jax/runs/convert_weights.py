@@ -39,7 +39,8 @@ from locost_jax.workdir import find
 from locost_jax.workdir import phases as phases_lib
 
 # Values of config.model.name.
-SUPPORTED = ('locost', 't5', 'longt5', 'bart', 'led', 'pegasus_x')
+SUPPORTED = 'locost', 't5', 'longt5', 'bart', 'led', 'pegasus_x'
+SUPPORTED += ('bigbird_pegasus',)
 # Largest difference of logits, as a share of the largest logit: both sides
 # compute in float32; weights exported in bfloat16 have 8 significant bits.
 TOLERANCE = {'float32': 1e-3, 'bfloat16': 0.1}

@@ -64,13 +64,13 @@ def bucket_length(length):
 def padded_length(config, length, least=1):
   """Returns the padded length of inputs, which are padded to `least` or more.
 
-  With the release's convolution, whose results depend on the length, inputs are
-  not padded.
+  Where results depend on the padded length (`ModelConfig.padding_unit`), inputs
+  are padded as little as possible.
   """
-  if config.convolution != 'exact':
-    return length
-  most = config.max_positions
+  most, unit = config.max_positions, config.padding_unit
   padded = bucket_length(max(length, least))
+  if unit:
+    padded = -(-length // unit) * unit
   return padded if most is None else min(padded, most)
 
 

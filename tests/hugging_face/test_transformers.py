@@ -35,6 +35,7 @@ from tests import bart_files
 from tests import tiny_run
 from tests.hugging_face.converting import change_json
 from tests.hugging_face.converting import GOLDEN
+from tests.models import golden
 
 torch = pytest.importorskip('torch', reason='needs the extra `peers`')
 transformers = pytest.importorskip(
@@ -86,6 +87,16 @@ LED |= dict(attention_window=[4, 8], max_decoder_position_embeddings=30)
 MODELS['led'] = 'LED', LED
 PEGASUS_X = dict(BART, init_std=0.2, block_size=8, num_global_tokens=3)
 MODELS['pegasus_x'] = 'PegasusX', PEGASUS_X
+BIGBIRD = dict(BART, init_std=0.2, block_size=2, num_random_blocks=2)
+MODELS['bigbird_pegasus'] = (
+    'BigBirdPegasus',
+    BIGBIRD,
+)  # sparse from 19 tokens on
+MODELS['bigbird_pegasus, full'] = (
+    'BigBirdPegasus',
+    dict(BIGBIRD, attention_type='original_full', use_bias=True),
+)
+MODELS['bigbird_pegasus, short'] = 'BigBirdPegasus', dict(BIGBIRD, block_size=3)
 MODELS['led, a wide window'] = 'LED', dict(LED, attention_window=32)
 
 
@@ -209,6 +220,7 @@ def test_the_lengths_of_the_pipeline(tmp_path):
         'led',
         'pegasus',
         'pegasus_x',
+        'bigbird_pegasus',
     ],
 )
 def test_repetition_settings_write_the_same_texts(name, tmp_path):
@@ -241,6 +253,7 @@ def test_repetition_settings_write_the_same_texts(name, tmp_path):
         ('mbart', 18),
         ('pegasus', 75),
         ('pegasus_x', 6),
+        ('bigbird_pegasus', 61),
     ],
 )
 def test_beams_with_repetition_settings(name, eos, tmp_path):
@@ -329,6 +342,36 @@ def check_logits(model, directory):
   want = logits(model, inputs, np.ones_like(inputs), targets)
   got = locost_jax.load(directory).logits(inputs, targets)
   np.testing.assert_allclose(got, want, rtol=0, atol=5e-5)
+
+
+@pytest.mark.parametrize('name', ('pegasus_x', 'bigbird_pegasus'))
+def test_gradients(name, tmp_path):
+  """Of every parameter; a document has padding."""
+  model = make(*MODELS[name], tmp_path)
+  generator = np.random.default_rng(0)
+  inputs, targets = (generator.integers(3, 80, (2, n)) for n in (22, 9))
+  mask = np.arange(22) < [[22], [17]]
+  g = generator.normal(size=(2, 9, 80)).astype(np.float32)
+  out = model(
+      **tensors(model, inputs),
+      attention_mask=torch.tensor(1 * mask),
+      decoder_input_ids=torch.tensor(targets),
+  )
+  (out.logits * torch.tensor(g)).sum().backward()
+  want = {
+      key: x.grad.numpy()
+      for key, x in model.named_parameters()
+      if x.grad is not None
+  }
+  s = locost_jax.load(tmp_path)
+
+  def total(params):
+    found = s.model.apply({'params': params}, inputs, targets, mask)
+    return (found * g).sum()
+
+  found = golden.released(tmp_path, jax.jit(jax.grad(total))(s.params))
+  assert want.keys() <= found.keys() <= want.keys() | {'final_logits_bias'}
+  golden.compare_gradients(found, want, 1e-5)
 
 
 @pytest.mark.parametrize('function', layers.ACTIVATIONS)
@@ -432,7 +475,15 @@ def test_tokenizers_read_the_same_ids(kind, tmp_path, call):
 
 
 @pytest.mark.parametrize(
-    'name', ['t5', 'longt5, transient-global', 'bart', 'led', 'pegasus_x']
+    'name',
+    [
+        't5',
+        'longt5, transient-global',
+        'bart',
+        'led',
+        'pegasus_x',
+        'bigbird_pegasus',
+    ],
 )
 def test_verify(name, tmp_path, call):
   """Both directions, and weights that differ."""

@@ -24,6 +24,7 @@ MORE = dict(
     longt5=dict(d_kv=8, local_radius=7, global_block_size=4),
     bart=dict(decoder_d_ff=16),
     led=dict(decoder_d_ff=16, attention_window=16),
+    bigbird_pegasus=dict(decoder_d_ff=16, block_size=4),
     pagesum=dict(decoder_d_ff=16),
     simcas=dict(decoder_d_ff=16),
     simcas_locost=dict(d_kv=8, d_state=4),

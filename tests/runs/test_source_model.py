@@ -41,6 +41,10 @@ RELEASED = {
         'bart',
         BART | dict(norms_first=True, sinusoidal=True, pad_id=0),
     ),
+    'bigbird_pegasus': (
+        'bigbird_pegasus',
+        BART | dict(norms_first=True, block_size=8, use_bias=True),
+    ),
     'led': (
         'led',
         BART | dict(attention_window=[8], max_target_positions=30),
@@ -101,7 +105,7 @@ def test_all_parameters_are_copied(name, is_named, tmp_path, capfd):
   assert found.keys() == shapes.keys()
   for path, array in found.items():
     np.testing.assert_array_equal(array, want[path], err_msg=path)
-  if ours in ('bart', 'led'):
+  if 'decoder_d_ff' in keys:
     limit = keys.get('max_target_positions', 40)
     lengths = config.data.max_input_length, config.data.max_target_length
     assert (*lengths, config.decode.max_length) == (40, limit, limit)
