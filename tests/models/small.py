@@ -7,9 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from locost_jax import models
-from locost_jax.config import decode_settings
 from locost_jax.devices import sharding
-from locost_jax.generation import generate
 from locost_jax.models import flops
 from locost_jax.models import parameters
 from locost_jax.ops import long_attention
@@ -215,19 +213,6 @@ def check_documents_alone(run, inputs, targets, counts, **changes):
     alone = run(inputs[one, :count], targets[one], **changes)
     np.testing.assert_allclose(together[row], alone[0], 0, 1e-5)
   return together
-
-
-def check_texts_of_a_batch(model, params, inputs, **options):
-  """Asserts that each text and score are those of the document alone."""
-  settings = decode_settings.Settings(eos_id=2, pad_id=1, start_id=2, **options)
-  write = lambda inputs: generate.generate(
-      model, params, inputs.astype(np.int32), None, settings
-  )
-  texts, scores = write(inputs)
-  for row in range(len(inputs)):
-    text, score = write(inputs[row : row + 1])
-    np.testing.assert_array_equal(texts[row], text[0])
-    np.testing.assert_allclose(scores[row], score[0], 0, 1e-4)
 
 
 def check_bfloat16(model, exact, arguments, in_float32):

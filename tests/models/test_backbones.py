@@ -15,7 +15,6 @@ from locost_jax.models import attention
 from locost_jax.models import longt5
 from locost_jax.models import self_attention
 from locost_jax.ops import long_attention
-from locost_jax.ops import tokenwise
 from tests.models import golden
 from tests.models import small
 from tests.ops.compiled import temporary_bytes
@@ -42,13 +41,8 @@ def test_less_memory_gives_the_same_results(folder, monkeypatch):
     with jax.enable_x64(True):
       return jax.jit(jax.grad(loss, has_aux=True))(params)
 
-  want = run('none')
-  check = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-9)
-  jax.tree.map(check, run('full'), want)
-  monkeypatch.setattr(tokenwise, 'CPU_PIECE', 16)
-  monkeypatch.setattr(long_attention, 'PIECE_BYTES', 4000)
   monkeypatch.setattr(self_attention, 'piece_length', lambda *_: 5)
-  jax.tree.map(check, run('pieces'), want)
+  small.check_less_memory(monkeypatch, run)
 
 
 @pytest.mark.parametrize('size', (1, 3, 4, 5))

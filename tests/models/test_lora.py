@@ -1,7 +1,5 @@
 """LoRA: algebra, training, checkpoints, merging, meshes and errors."""
 
-import copy
-import functools
 import json
 
 from flax import linen as nn
@@ -22,7 +20,6 @@ from locost_jax.training import step as step_lib
 from locost_jax.training import warm_start
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import phases as phases_lib
-from tests import mesh_program
 from tests import small_training
 from tests import tiny_run
 from tests.models import small
@@ -241,41 +238,6 @@ def test_groups_train_other_parameters_and_change_rates():
     ), path
 
 
-def test_non_finite_steps_and_pieces_of_a_batch():
-  made, state = bag()
-  batch = next(small_training.batches(0, rows=8))
-  state, _ = made.step(state, batch)
-  kept = copied(state)
-  bad = dict(batch, decoder_loss_weights=batch['decoder_loss_weights'] + np.inf)
-  state, metrics = made.step(state, bad)
-  # The index counts all parameters: kernel, lora_a, ...
-  assert metrics['nonfinite'] == 1 and metrics['culprit'] == 1
-  jax.tree.map(
-      np.testing.assert_array_equal,
-      (state.params, state.opt_state),
-      (kept.params, kept.opt_state),
-  )
-  results = []
-  for pieces in (1, 4):
-    made, _ = bag()
-    keywords = dict(made.step.__wrapped__.keywords)
-    keywords['config'] = copy.deepcopy(keywords['config'])
-    keywords['config'].train.accumulate = pieces
-    results.append(
-        jax.jit(functools.partial(step_lib.train_step, **keywords))(
-            jax.tree.map(jnp.asarray, kept), batch
-        )
-    )
-  jax.tree.map(
-      functools.partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-6),
-      results[1][0].params,
-      results[0][0].params,
-  )
-  np.testing.assert_allclose(
-      results[1][1]['grad_norm'], results[0][1]['grad_norm'], rtol=1e-5
-  )
-
-
 def test_a_fine_tuned_run_loads_merged_weights(tmp_path):
   """Tuned from a run; evaluated, loaded and used as init_from when merged."""
   tiny_run.make(tmp_path / 'base', steps=1)
@@ -330,47 +292,6 @@ def test_a_fine_tuned_run_loads_merged_weights(tmp_path):
       locost_jax.load(tmp_path / 'base').params,
       before.params,
   )
-
-
-def steps_on(meshes):
-  """Returns parameters after two steps on each mesh; shardings of A and B."""
-  found = []
-  for sizes in meshes:
-    config = mesh_program.make_config()
-    config.train.lora.update(rank=4, paths=KERNELS)
-    model, mesh = models.build(config.model), mesh_program.make_mesh(sizes)
-    with jax.set_mesh(mesh):
-      made = objectives.make_programs(config, model, mesh)
-      state = jax.jit(made.init, out_shardings=made.shardings)(
-          jax.random.key(0)
-      )
-      batch = sharding.global_batch(mesh_program.make_batch(), mesh, 0)
-      for _ in range(2):
-        state, metrics = made.step(state, batch)
-      merged = jax.device_get(lora.merge(state.params, config.train.lora.alpha))
-    leaf = state.params['encoder']['layers']['feed_forward']['wo']
-    found.append(
-        dict(
-            loss=float(metrics['loss']),
-            sums={
-                path: float(np.abs(x).sum()) for path, x in flat(merged).items()
-            },
-            cut=[tuple(leaf[name].sharding.spec) for name in (lora.A, lora.B)],
-        )
-    )
-  return found
-
-
-@pytest.mark.slow
-def test_adapters_on_a_mesh():
-  one, *others = mesh_program.run(
-      'steps_on', [(1, 1, 1, 1), (1, 2, 2, 2)], module='tests.models.test_lora'
-  )
-  for other in others:
-    assert other['loss'] == pytest.approx(one['loss'], rel=1e-5)
-    for path, total in one['sums'].items():
-      assert other['sums'][path] == pytest.approx(total, rel=1e-4), path
-    assert other['cut'] == [[None, 'tensor', None], [None, None, 'fsdp']]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """LOCOST as a whole: size, variants, masks, caches, precision."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +10,6 @@ from locost_jax import models
 from locost_jax.data import pages
 from locost_jax.errors import InputError
 from locost_jax.models import attention
-from locost_jax.models.parameters import abstract_params
 from locost_jax.ops import long_attention
 from tests import products
 from tests.models import small
@@ -25,19 +22,6 @@ def make(config, **keys):
   model = models.build(config, **keys)
   apply = jax.jit(model.apply, static_argnames=('method', 'deterministic'))
   return model, small.moved_params(config, 0.1, True), apply
-
-
-def test_paper_size():
-  config = default.get_config().model
-  for vocab_size, count in ((32100, 234_724_224), (32128, 234_745_728)):
-    config.vocab_size = vocab_size
-    params = abstract_params(models.build(config))
-    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == count
-  sizes = {
-      part: sum(leaf.size for leaf in jax.tree.leaves(params[part]))
-      for part in params
-  }
-  assert sizes['encoder'] == 96_796_416 and sizes['decoder'] == 113_275_008
 
 
 @products.parametrize(
@@ -143,24 +127,6 @@ def test_cached_steps_match_the_parallel_decoder(
 
 
 @pytest.mark.memory
-def test_remat_changes_no_gradient(small_model_config):
-  small_model_config.dropout_rate = 0.1
-  inputs, targets = tokens(5, 2, 13), tokens(6, 2, 6)
-  given = dict(deterministic=False, rngs={'dropout': jax.random.key(1)})
-  gradients = []
-  for remat in ('none', 'full'):
-    model, params, _ = make(small_model_config, remat=remat)
-
-    def loss(params, model=model):
-      return (model.apply(params, inputs, targets, **given) ** 2).mean()
-
-    gradients.append(jax.jit(jax.grad(loss))(params))
-  jax.tree.map(
-      functools.partial(np.testing.assert_allclose, atol=1e-5), *gradients
-  )
-
-
-@pytest.mark.memory
 def test_remat_needs_less_memory(small_model_config):
   """The backward pass of two layers keeps only their inputs."""
   inputs, targets = tokens(5, 4, 512), tokens(6, 4, 32)
@@ -215,12 +181,6 @@ def test_relative_buckets_by_hand():
     (
         ('locost', {'name': 'bert'}, "model.name='bert' must be one of 'locos"),
         ('locost', {'d_modle': 3}, 'did you mean model.d_model'),
-        (
-            'locost',
-            {'d_model': 0},
-            'model.d_model=0: expected an integer, 1 <=',
-        ),
-        ('locost', {'variant': 'new'}, "model.variant='new': expected one of"),
         (
             'locost',
             {'variant': 'paper', 'convolution': 'release'},

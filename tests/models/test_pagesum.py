@@ -131,19 +131,6 @@ def test_order_of_pages():
   np.testing.assert_allclose(weights(inputs).sum(1), 1, 0, 1e-6)
 
 
-@products.parametrize(
-    'options', [dict(), dict(num_beams=3)], [dict(num_beams=3)]
-)
-def test_texts_of_a_batch_match_those_of_its_documents(options):
-  small.check_texts_of_a_batch(
-      models.build(PAGESUM),
-      small_params()['params'],
-      documents(),
-      max_length=12,
-      **options,
-  )
-
-
 @pytest.mark.parametrize('decoding', ['pages', 'global'])
 def test_flops_match_the_traced_step(decoding):
   wide = dict(d_model=128, d_ff=256, max_positions=512)

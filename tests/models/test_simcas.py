@@ -11,7 +11,6 @@ import pytest
 from configs import default
 from locost_jax import models
 from locost_jax.errors import InputError
-from locost_jax.models import bart
 from locost_jax.models import flops
 from locost_jax.models import parameters
 from locost_jax.models import selector as selector_lib
@@ -125,33 +124,6 @@ def test_the_exchange_matches_its_loop(align):
     np.testing.assert_allclose(
         found[row], plain_exchange(h[row], mask[row], align), 0, 1e-12
     )
-
-
-@pytest.mark.parametrize('align', ALIGNS)
-def test_the_exchange_is_between_layers(align):
-  """It comes before layers 2 and 3; here BART's layers run one by one."""
-  inputs, params = documents()[:, :3], of_three.small_params()['params']
-  model = models.build(SIMCAS | dict(num_layers=3, align=align))
-  mask = inputs != PAD
-  found, _, _ = of_three(inputs, mask, align=align, method='chunk_states')
-  mask = np.asarray(chunks.up_to_last(mask))
-  h = model.apply(
-      {'params': params},
-      inputs,
-      method=lambda self, x: self.encoder.embed(self.vectors(x)),
-  )
-  layer = bart.EncoderLayer(model.config, model.dtype)
-  for i in range(3):
-    own = jax.tree.map(lambda x, i=i: x[i], params['encoder']['layers'])
-    if i:
-      h = np.stack(
-          [plain_exchange(*row, align) for row in zip(np.asarray(h), mask)]
-      )
-    rows, _ = layer.apply(
-        {'params': own}, h.reshape(-1, 6, 32), mask.reshape(-1, 6), True
-    )
-    h = rows.reshape(h.shape)
-  np.testing.assert_allclose(found, h, 0, 2e-5)
 
 
 def test_only_the_release_mode_reads_padding():
@@ -329,17 +301,6 @@ def test_steps_over_a_compact_memory_match_the_decoder(
     np.testing.assert_allclose(logits, expected, 0, 1e-4)
 
 
-@pytest.mark.parametrize('options', [dict(), dict(num_beams=3)])
-def test_texts_of_a_batch_match_those_of_its_documents(options):
-  small.check_texts_of_a_batch(
-      models.build(SIMCAS),
-      small_params()['params'],
-      documents()[:, :5],
-      max_length=8,
-      **options,
-  )
-
-
 def gradients(select, remat, dropout=0.0):
   """Returns a function: key of dropout -> gradients by path."""
   changes = dict(select=select, dropout_rate=dropout)
@@ -393,25 +354,6 @@ def test_a_document_without_tokens_gives_finite_numbers():
     changes = dict(align=align, select=select)
     logits = small.check_documents_alone(run, inputs, targets, [3], **changes)
     assert np.isfinite(logits).all()
-
-
-def test_attention_is_the_mean_of_the_mass():
-  """Per document: over selected tokens and its own targets."""
-  inputs, targets = documents(), tokens(7, 4, 5)
-  memory = run(inputs, method='encode')
-  written = np.arange(5) < np.array([[5], [3], [4], [1]])
-  found = run(memory, targets, written, method='attention')
-  np.testing.assert_allclose(found.sum((1, 2)), 1, 0, 1e-5)
-  assert (np.asarray(found)[~np.asarray(memory['mask'])] == 0).all()
-  for row, count in enumerate([5, 3, 4, 1]):
-    one = jax.tree.map(lambda x, row=row: x[row : row + 1], memory)
-    alone = run(
-        one,
-        targets[row : row + 1, :count],
-        np.ones((1, count), bool),
-        method='attention',
-    )
-    np.testing.assert_allclose(found[row], alone[0], 0, 1e-6)
 
 
 def test_one_chunk_is_one_sequence():

@@ -22,10 +22,7 @@ from locost_jax.models import simcas_locost
 from locost_jax.ops import long_attention
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.summarizing import batch_memory
-from locost_jax.training import selector_turn
-from locost_jax.training import warm_start
 from tests import products
-from tests import tiny_run
 from tests.models import small
 from tests.ops.compiled import shape
 from tests.ops.compiled import temporary_bytes
@@ -107,16 +104,6 @@ def test_a_document_kept_whole_matches_locost(how):
     np.testing.assert_allclose(scores, same, 0, 1e-4)
 
 
-def test_a_document_of_one_chunk_matches_locost():
-  inputs, targets = documents()[:2, :8], tokens(7, 2, 5)
-  want = locost(inputs, targets, params=of_locost())
-  np.testing.assert_allclose(run(inputs, targets), want, 0, 1e-5)
-  # A document with a ninth token has two chunks and keeps a part of them.
-  more = documents()[2:3, :9]
-  want = locost(more, targets[:1], params=of_locost())
-  assert abs(run(more, targets[:1]) - want).max() > 1e-3
-
-
 @pytest.mark.parametrize('length', [29, 40])
 @pytest.mark.parametrize('selection,bias', [('sample', 1.5), ('argmax', 0.4)])
 def test_the_selector_matches_its_loop(selection, bias, length):
@@ -189,24 +176,6 @@ def test_a_batch_matches_its_documents_one_by_one(changes):
   np.testing.assert_allclose(back[::-1], together, 0, 1e-5)
 
 
-@pytest.mark.parametrize('absorbed', [False, True])
-def test_steps_over_a_compact_memory_match_the_decoder(
-    monkeypatch, small_buckets, absorbed
-):
-  """Also with three rows per document, like beams."""
-  if absorbed:
-    monkeypatch.setattr(long_attention, 'ABSORBED', 1)
-  model, inputs, targets = models.build(OURS), documents(), tokens(7, 12, 5)
-  memory = run(inputs, method='encode')
-  expected = run(small.repeated(memory, 3), targets, method='decode')
-  most = int(selector_lib.selected_counts(memory).max())
-  assert 8 < most < 29
-  for read in memory, selector_lib.compact(memory):
-    shared, logits = small.in_steps(model, small_params(), read, targets, 3)
-    assert ('states' in shared) == absorbed
-    np.testing.assert_allclose(logits, expected, 0, 1e-4)
-
-
 @pytest.mark.parametrize('options', [dict(), dict(num_beams=3)])
 def test_decoding_in_steps_matches_one_program(small_buckets, options):
   """The steps read a compact memory, the program reads the whole one."""
@@ -227,62 +196,6 @@ def test_decoding_in_steps_matches_one_program(small_buckets, options):
     np.testing.assert_allclose(memory['states'], want['states'], 0, 1e-4)
 
 
-def test_gradients_match_locost_and_the_selector_has_none():
-  """A part of the tokens is kept; LOCOST gets the same mask."""
-  inputs, targets = documents(), tokens(7, 4, 5)
-  model, without = models.build(OURS), models.build(LOCOST)
-  mask = run(inputs, method='encode')['mask']
-
-  def loss(params):
-    return jnp.mean(model.apply(params, inputs, targets) ** 2)
-
-  def plain(params):
-    memory = without.apply(params, inputs, method='encode') | {'mask': mask}
-    logits = without.apply(params, memory, targets, method='decode')
-    return jnp.mean(logits**2)
-
-  found, wanted = (
-      parameters.flatten(jax.jit(jax.grad(function))(params)['params'])
-      for function, params in ((loss, small_params()), (plain, of_locost()))
-  )
-  for path, want in wanted.items():
-    bound = 1e-4 * abs(want).max() + 1e-7
-    np.testing.assert_allclose(found.pop(path), want, 0, bound, err_msg=path)
-  assert all(path.startswith('selector/') for path in found)
-  assert not any(np.any(array) for array in found.values())
-
-
-def test_the_selector_learns_from_it_as_from_simcas():
-  """PPO collects the same experience from a batch as from each document."""
-  settings = default.get_config().selector
-  model, params = models.build(OURS), small_params()['params']
-  inputs, targets = documents(), tokens(7, 4, 5)
-  batch = dict(
-      encoder_input_tokens=inputs,
-      decoder_input_tokens=targets,
-      decoder_target_tokens=tokens(8, 4, 5),
-      decoder_loss_weights=np.ones((4, 5), np.float32),
-      sampling_seeds=np.arange(4, dtype=np.uint32),
-  )
-  collect = jax.jit(
-      functools.partial(selector_turn.collect, model=model, settings=settings)
-  )
-  together, seen = collect(params, batch, jax.random.key(0))
-  assert seen['selected'] == together.actions.sum() / 4
-  rewards = []
-  for row in range(4):
-    one = jax.tree.map(lambda x, row=row: x[row : row + 1], batch)
-    alone, own = collect(params, one, jax.random.key(0))
-    rewards.append(own['reward'])
-    for name in 'actions', 'advantages', 'returns', 'values':
-      want = np.asarray(getattr(alone, name))[0]
-      bound = 1e-4 * max(1, abs(want).max())
-      np.testing.assert_allclose(
-          getattr(together, name)[row], want, 0, bound, err_msg=name
-      )
-  np.testing.assert_allclose(seen['reward'], np.mean(rewards), 1e-4)
-
-
 def test_attention_is_the_mean_of_the_mass():
   """Per document: over selected tokens and its own targets."""
   inputs, targets = documents(), tokens(7, 4, 5)
@@ -301,14 +214,6 @@ def test_attention_is_the_mean_of_the_mass():
   for row, count in enumerate([5, 3, 4, 1]):
     want = np.asarray(mass)[row, :count].mean(0)
     np.testing.assert_allclose(flat[row], want, 0, 1e-6)
-
-
-def test_a_document_without_tokens_gives_finite_numbers():
-  inputs, targets = documents(), tokens(7, 4, 5)
-  inputs[1] = 0
-  logits = run(inputs, targets)
-  assert np.isfinite(logits).all()
-  assert not run(inputs, method='encode')['mask'][1].any()
 
 
 def test_memory_of_decoding_counts_selected_tokens():
@@ -343,28 +248,6 @@ def test_bounded_memory_of_the_choice():
       shape(1, L, dtype=jnp.int32),
   )
   assert size < 0.25 * L * 768 * 4
-
-
-def test_a_trained_locost_is_a_warm_start(tmp_path):
-  """All of LOCOST's parameters are copied; the selector's are new."""
-  tiny_run.make(tmp_path / 'locost', steps=1)
-  config = tiny_run.make_config()
-  config.model = default.simcas_locost()
-  config.model.update(
-      {key: value for key, value in tiny_run.make_config().model.items()}
-      | dict(name='simcas_locost')
-  )
-  config.train.init_from = str(tmp_path / 'locost')
-  model = models.build(config.model)
-  shapes = parameters.abstract_params(model)
-  taken, report = warm_start.load(config, shapes)
-  missing = parameters.flatten(shapes).keys() - taken.keys()
-  assert missing and all(path.startswith('selector/') for path in missing)
-  assert 'fresh: selector (' in report and 'not used' not in report
-  source = warm_start.read(config.train.init_from).params
-  assert source.keys() == taken.keys()
-  for path, array in taken.items():
-    np.testing.assert_array_equal(array, source[path])
 
 
 def test_a_document_on_several_devices_is_refused():

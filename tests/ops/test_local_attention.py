@@ -9,7 +9,6 @@ from locost_jax.ops import local_attention
 from locost_jax.ops import long_attention
 from tests.ops.compiled import assert_same
 from tests.ops.compiled import gradients_and_value
-from tests.ops.compiled import temporary_bytes
 
 G = 2
 
@@ -95,19 +94,3 @@ def test_blocks_alone_match_all_pairs(L, W, piece_bytes, monkeypatch):
   want = jnp.einsum('bhts,bshk->bthk', weights, values)
   is_read = seen.any(-1)[..., None, None]
   np.testing.assert_allclose(got * is_read, want * is_read, rtol=0, atol=1e-5)
-
-
-@pytest.mark.memory
-def test_memory_grows_with_the_length(monkeypatch):
-  """Not with its square; forward and backward."""
-  monkeypatch.setattr(long_attention, 'PIECE_BYTES', 1 << 16)
-
-  def peak(L):
-    def gradients(*given):
-      loss = lambda *given: in_blocks(*given, mask, 32, 32).sum()
-      return jax.grad(loss, (0, 1, 2))(*given)
-
-    *arrays, mask = example(L, 1)
-    return temporary_bytes(gradients, *arrays)
-
-  assert peak(16384) < 4.4 * peak(4096)

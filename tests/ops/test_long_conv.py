@@ -268,19 +268,3 @@ def test_memory_of_groups(grouped, kind):
       L * D * 4
   )
   assert (size < 0.25) == grouped, size
-
-
-@EACH
-def test_gradient_matches_the_direct_sum(kind):
-  u, K0, K1 = example(21)
-  with jax.enable_x64(True):
-    args = tuple(map(jnp.asarray, (u, K0, K1)))
-    loss = lambda conv: lambda *a: (conv(*a) ** 3).sum()
-    got, want = (
-        jax.jit(jax.grad(loss(conv), (0, 1, 2)))(*args)
-        for conv in (
-            functools.partial(learned_conv, kind),
-            long_conv.direct_conv,
-        )
-    )
-  assert_same(got, want, rtol=1e-9, atol=1e-9)
