@@ -9,6 +9,8 @@ import pytest
 
 from configs import default
 from locost_jax import models
+from locost_jax.config.decode_settings import Settings
+from locost_jax.generation import generate
 from locost_jax.models import parameters
 from locost_jax.training import losses
 from locost_jax.training import selector_turn
@@ -251,6 +253,37 @@ def test_the_loss_over_pieces_of_the_targets(name, monkeypatch):
       found_gradients,
       gradients,
   )
+
+
+@products.few(
+    'name',
+    ('bart', 'simcas'),
+    ('locost', WITHOUT, 'pagesum'),
+    pytest.mark.products,
+)
+def test_beams(name):
+  """Scores of beams equal log p of their texts, alone and in a batch."""
+  params, inputs, _ = drawn(name)
+  settings = Settings(
+      start_id=0,
+      eos_id=V - 1,
+      pad_id=make(name).config.pad_id,
+      max_length=T,
+      num_beams=3,
+      length_penalty=0.0,
+  )
+  mask = inputs != settings.pad_id
+  write = functools.partial(generate.generate, make(name), params)
+  tokens, scores = write(inputs, mask, settings)
+  log_p = apply(name, inputs, np.pad(tokens, ((0, 0), (1, 0)))[:, :-1], mask)
+  at = np.take_along_axis(np.asarray(log_p), tokens[..., None], 2)[..., 0]
+  is_written = np.cumsum(tokens == V - 1, axis=1) - (tokens == V - 1) == 0
+  np.testing.assert_allclose((at * is_written).sum(1), scores, 1e-5)
+  for b in range(2):
+    alone, _ = write(inputs[b : b + 1], mask[b : b + 1], settings)
+    np.testing.assert_array_equal(alone[0], tokens[b])
+  in_steps, _ = write(inputs, mask, settings, steps=generate.Steps())
+  np.testing.assert_array_equal(in_steps, tokens)
 
 
 def test_an_empty_document_has_nothing_to_copy():
