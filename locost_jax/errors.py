@@ -2,8 +2,11 @@
 
 import difflib
 import errno
+import functools
+import logging
 import os
 import re
+import sys
 
 # Error codes of a write without room: disk full, quota, file size limit.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -64,6 +67,32 @@ def disk_error(error):
     return error.strerror or str(error)
   code = re.search(r"os_error_code='(\d+)'", str(error))
   return os.strerror(int(code[1])) if code else None
+
+
+def silence_failed_saves():
+  """Filters the logs and tracebacks of failed saves; may be called repeatedly.
+
+  `Checkpointer` reports the error in one line. Orbax also logs it from each of
+  its threads; TensorStore writes that fail later find Orbax's event loop closed,
+  which Python prints as an unraisable exception; asyncio logs abandoned writes.
+  """
+  logging.getLogger('absl').addFilter(_is_no_orbax_error)
+  logging.getLogger('asyncio').addFilter(_is_no_write)
+  if getattr(sys.unraisablehook, 'func', None) is not _print:
+    sys.unraisablehook = functools.partial(_print, sys.unraisablehook)
+
+
+def _is_no_orbax_error(record):
+  return record.levelno < logging.ERROR or 'orbax' not in record.pathname
+
+
+def _is_no_write(record):
+  return not (record.exc_info and disk_error(record.exc_info[1]))
+
+
+def _print(otherwise, unraisable):
+  if str(unraisable.exc_value) != 'Event loop is closed':
+    otherwise(unraisable)
 
 
 def suggest(name, known, prefix=''):

@@ -35,8 +35,6 @@ if __name__ == '__main__':  # before JAX is imported
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
 
 # pylint: disable=g-import-not-at-top
-from ml_collections import config_flags
-
 from locost_jax.config import commands
 from locost_jax.config import config_files
 from locost_jax.config import train_flags
@@ -95,8 +93,8 @@ def main(values, arguments):
   speed.keep_programs(values.program_cache)
   compiling.announce()
   connect.connect(values, values.preflight or connect.TIMEOUT)
-  workdir = Path(values.workdir or default_workdir(values['config']))
   file = getattr(values['config'], 'config_filename', '')
+  workdir = Path(values.workdir or config_files.default_workdir(file))
   is_named = ':' in file or 'model.name' in overrides
   start = overrides.get('train.init_from') or ''
   if values.topology and '://' in start:
@@ -133,14 +131,6 @@ def run_once(values, config, overrides, workdir):
       values.wandb, values.peak_tflops, values.profile
   )
   return final_table, train_run.train_run(config, phases, workdir, options)
-
-
-def default_workdir(config_flag):
-  """Returns 'runs/NAME' for --config=DIR/NAME.py, 'runs/NAME-WORD' for
-  --config=DIR/NAME.py:WORD."""
-  path = config_flags.get_config_filename(config_flag)
-  file, _, word = path.partition(':')
-  return Path('runs') / '-'.join(filter(None, [Path(file).stem, word]))
 
 
 if __name__ == '__main__':

@@ -47,6 +47,12 @@ def resolve(argv):
   return argv
 
 
+def default_workdir(path):
+  """Returns 'runs/NAME' for DIR/NAME.py, 'runs/NAME-WORD' for DIR/NAME.py:WORD."""
+  file, _, word = path.partition(':')
+  return Path('runs') / '-'.join(filter(None, [Path(file).stem, word]))
+
+
 def make_importable():
   """Lets `from configs import default` find the package's, unless another does.
 

@@ -14,6 +14,7 @@ data/buckets.py lists the arrays of a batch and the lengths they are padded to.
 This module needs neither TensorFlow nor JAX.
 """
 
+import contextlib
 import functools
 import queue
 import threading
@@ -43,47 +44,39 @@ def _prefetched(generate):
   """
 
   @functools.wraps(generate)
-  def call(*args, **options):
-    return _prefetch(generate(*args, **options))
+  def prefetch(*args, **options):
+    ready, stopped = queue.Queue(PREFETCH), threading.Event()
 
-  return call
+    def put(item):
+      while not stopped.is_set():
+        with contextlib.suppress(queue.Full):
+          return ready.put(item, timeout=0.1)
 
-
-def _prefetch(iterator):
-  ready = queue.Queue(PREFETCH)
-  stopped = threading.Event()
-
-  def put(item):
-    while not stopped.is_set():
+    def work():
       try:
-        ready.put(item, timeout=0.1)
-        return
-      except queue.Full:
-        pass
+        for item in generate(*args, **options):
+          put((item, None))
+          if stopped.is_set():
+            return
+        put((None, StopIteration()))
+      except BaseException as error:  # raised again in the reader
+        put((None, error))
 
-  def work():
+    thread = threading.Thread(target=work, name='prefetch', daemon=True)
+    thread.start()
     try:
-      for item in iterator:
-        put((item, None))
-        if stopped.is_set():
+      while True:
+        item, error = ready.get()
+        if isinstance(error, StopIteration):
           return
-      put((None, StopIteration()))
-    except BaseException as error:  # raised again in the reader
-      put((None, error))
+        if error is not None:
+          raise error
+        yield item
+    finally:
+      stopped.set()
+      thread.join(5)  # a blocked read must not block here
 
-  thread = threading.Thread(target=work, name='prefetch', daemon=True)
-  thread.start()
-  try:
-    while True:
-      item, error = ready.get()
-      if isinstance(error, StopIteration):
-        return
-      if error is not None:
-        raise error
-      yield item
-  finally:
-    stopped.set()
-    thread.join(5)  # a blocked read must not block here
+  return prefetch
 
 
 @_prefetched

@@ -4,6 +4,7 @@ import functools
 import hashlib
 import math
 
+from flax import traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +20,16 @@ def abstract_params(model):
 def count(params):
   """Returns the number of parameters in a tree of arrays or shapes."""
   return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
+
+
+def find_not_finite(params):
+  """Returns the path of the first parameter with nan or infinity, or None."""
+  finite = jax.jit(
+      lambda params: [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(params)]
+  )(params)
+  return next(
+      (x for x, is_ok in zip(flatten(params), finite) if not is_ok), None
+  )
 
 
 def fingerprint(params):
@@ -40,14 +51,7 @@ def flatten(tree):
 
 def unflatten(flat):
   """Returns the nested dict of {path: leaf}."""
-  tree = {}
-  for path, leaf in flat.items():
-    *parents, last = path.split('/')
-    node = tree
-    for parent in parents:
-      node = node.setdefault(parent, {})
-    node[last] = leaf
-  return tree
+  return traverse_util.unflatten_dict(flat, sep='/')
 
 
 def map_with_path(function, tree, *rest):

@@ -30,7 +30,7 @@ def train_run(config, phases, workdir, options):
   setups = [assemble.Setup(phase) for phase in phases]
   files.check_directory('--workdir', workdir)  # before the lock makes it
   missing = [path for path in (workdir, *workdir.parents) if not path.exists()]
-  with hold_lock(workdir):
+  with phases_lib.hold_lock(workdir):
     with removing_on_input_error(workdir, missing):
       vocabulary = _prepare(config, setups, workdir)
     if collective.is_first_host():
@@ -97,16 +97,6 @@ def train_phase(setup, options):
     plan += f'; the best by {metric} of {documents:,} validation documents'
   collective.log(f'{setup.name or "training"} on {setup.task}: {plan}')
   train.train(setup, options._replace(labels=validation.labels(setup)))
-
-
-@contextlib.contextmanager
-def hold_lock(workdir):
-  """Holds the lock on WORKDIR; the first host holds it for all hosts."""
-  with contextlib.ExitStack() as stack:
-    with collective.raising_together():
-      if collective.is_first_host():
-        stack.enter_context(phases_lib.hold_lock(workdir))
-    yield
 
 
 @contextlib.contextmanager

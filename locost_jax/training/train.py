@@ -23,7 +23,6 @@ import math
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 
 from locost_jax.devices import compiling
 from locost_jax.devices import preemption
@@ -301,15 +300,12 @@ class Loop:
 
 def _not_finite(metrics, culprit, params):
   """Describes what is not finite and names the first parameter."""
-  paths = list(parameters.flatten(params))
-  finite = jax.jit(
-      lambda params: [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(params)]
-  )(params)
-  broken = [path for path, is_finite in zip(paths, finite) if not is_finite]
-  if broken:
-    where = f'the parameter {broken[0]} is not finite'
+  if broken := parameters.find_not_finite(params):
+    where = f'the parameter {broken} is not finite'
   elif culprit >= 0:
-    where = f'first in the gradient of {paths[culprit]}'
+    where = (
+        f'first in the gradient of {list(parameters.flatten(params))[culprit]}'
+    )
   else:
     where = 'the square of the gradient overflows float32'
   return (

@@ -16,12 +16,9 @@ manifest and renames a damaged one to STEP.damaged. Nothing is deleted.
 """
 
 import contextlib
-import functools
 import json
-import logging
 from pathlib import Path
 import shutil
-import sys
 
 import jax
 import orbax.checkpoint as ocp
@@ -30,6 +27,7 @@ from locost_jax import files
 from locost_jax.devices import collective
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
+from locost_jax.errors import silence_failed_saves
 from locost_jax.models import parameters
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import manifest
@@ -60,7 +58,7 @@ class Checkpointer:
     if collective.is_first_host():
       for path in self._directory.glob(f'*{_UNFINISHED}*'):
         shutil.rmtree(path, ignore_errors=True)
-    _silence_logs()
+    silence_failed_saves()
     self._orbax = ocp.AsyncCheckpointer(
         ocp.CompositeCheckpointHandler(),
         async_options=ocp.options.AsyncOptions(
@@ -291,29 +289,3 @@ def _list_unfinished(directory):
       if not path.name.endswith(_REMOVED)
   ]
   return sorted({int(name) for name in names if checkpoint.is_step(name)})
-
-
-def _silence_logs():
-  """Filters the logs and tracebacks of failed saves; may be called repeatedly.
-
-  `Checkpointer` reports the error in one line. Orbax also logs it from each of
-  its threads; TensorStore writes that fail later find Orbax's event loop closed,
-  which Python prints as an unraisable exception; asyncio logs abandoned writes.
-  """
-  logging.getLogger('absl').addFilter(_is_no_orbax_error)
-  logging.getLogger('asyncio').addFilter(_is_no_write)
-  if getattr(sys.unraisablehook, 'func', None) is not _print:
-    sys.unraisablehook = functools.partial(_print, sys.unraisablehook)
-
-
-def _is_no_orbax_error(record):
-  return record.levelno < logging.ERROR or 'orbax' not in record.pathname
-
-
-def _is_no_write(record):
-  return not (record.exc_info and disk_error(record.exc_info[1]))
-
-
-def _print(otherwise, unraisable):
-  if str(unraisable.exc_value) != 'Event loop is closed':
-    otherwise(unraisable)

@@ -22,6 +22,7 @@ from ml_collections import ConfigDict
 
 from locost_jax import files
 from locost_jax.config import schema
+from locost_jax.devices import collective
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
@@ -190,6 +191,16 @@ def load_queries(directory):
 
 @contextlib.contextmanager
 def hold_lock(workdir):
+  """A context that holds the lock on WORKDIR; the first host does, for all."""
+  with contextlib.ExitStack() as stack:
+    with collective.raising_together():
+      if collective.is_first_host():
+        stack.enter_context(_hold_lock(workdir))
+    yield
+
+
+@contextlib.contextmanager
+def _hold_lock(workdir):
   """A context that holds the lock on WORKDIR: one process trains in it.
 
   WORKDIR/run.lock only names the holder: the existence of the file is not the
