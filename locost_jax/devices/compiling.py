@@ -70,10 +70,9 @@ def shape_of(inputs):
 
 
 @functools.cache  # one thread
-def announce(seconds=None):
+def announce():
   """Reports long compilations of this thread from now on, on the first host."""
-  seconds = SECONDS if seconds is None else seconds
-  watched, since = threading.get_ident(), [None]
+  watched, since, seconds = threading.get_ident(), [None], SECONDS
 
   def end(event, *_, **__):
     if event == _COMPILED:

@@ -23,8 +23,7 @@ def available_bytes(root='/', parts=1):
 
 def peak_bytes():
   """Returns the peak bytes used so far, of the device or the process."""
-  peak = peak_device_bytes()
-  return peak_host_bytes() if peak is None else peak
+  return _device_stats().get('peak_bytes_in_use') or peak_host_bytes()
 
 
 def free_device_bytes():
@@ -33,11 +32,6 @@ def free_device_bytes():
   if 'bytes_limit' not in stats:
     return None
   return stats['bytes_limit'] - stats.get('bytes_in_use', 0)
-
-
-def peak_device_bytes():
-  """Returns the peak bytes used on the first device; None if unknown."""
-  return _device_stats().get('peak_bytes_in_use')
 
 
 def free_host_bytes(root='/'):

@@ -269,13 +269,11 @@ class _Counted(io.BufferedWriter):
 
 def compute_checksum(path, digits):
   """Returns the SHA-256 of a file, or git's SHA-1 where that has 40 digits."""
-  checksum = hashlib.sha256()
+  digest = 'sha256'
   if digits == 40:  # a small file; git's hash covers a header as well
-    checksum = hashlib.sha1(b'blob %d\0' % os.path.getsize(path))
+    digest = lambda: hashlib.sha1(b'blob %d\0' % os.path.getsize(path))
   with open(path, 'rb') as f:
-    while piece := f.read(2**20):
-      checksum.update(piece)
-  return checksum.hexdigest()
+    return hashlib.file_digest(f, digest).hexdigest()
 
 
 def _explain(error, repository):

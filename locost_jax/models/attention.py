@@ -183,11 +183,11 @@ class Attention(nn.Module):
       mask = mask[:, None, None, :]
       return self(x, keys, values, mask, None, deterministic)
     queries = self.queries(x)
+    if form == 'cudnn':
+      return self.merge_heads(long_attention.fused(queries, keys, values, mask))
     key = self.make_rng('dropout') if rate else None
-    attend = (
-        long_attention.fused if form == 'cudnn' else long_attention.in_pieces
-    )
-    return self.merge_heads(attend(queries, keys, values, mask, rate, key))
+    context = long_attention.in_pieces(queries, keys, values, mask, rate, key)
+    return self.merge_heads(context)
 
   def cached(self, x, keys, values, mask):
     """`__call__` of x with keys and values [B, H, S, K], mask bool [B, S]."""
@@ -298,12 +298,3 @@ def attend_and_sum(
   log_total = softmax.m + jnp.log(softmax.l)
   mass = pieces.over(L, S, add_up, jnp.zeros((B, num_segments, T), precise))
   return softmax.context(queries.dtype), mass.transpose(0, 2, 1)
-
-
-def mean_over_targets(mass, written):
-  """The mean of mass [B, T, P] over the targets that count, written [B, T].
-
-  [B, P]; 0 for a document without any.
-  """
-  total = jnp.where(written[..., None], mass, 0).sum(1)
-  return total / jnp.maximum(written.sum(1), 1)[:, None]

@@ -16,6 +16,7 @@ rates. Interface and axis letters are those of `encoder_decoder.Model`.
 """
 
 import dataclasses
+import math
 
 from flax import linen as nn
 import jax.numpy as jnp
@@ -266,8 +267,9 @@ class Encoder(nn.Module):
   def __call__(self, h, mask, deterministic):
     """h of `embed` -> states."""
     h = self.dropout(h, deterministic)
+    *rows, L, _ = h.shape  # of a batch, or of its chunks
     in_pieces = not self.is_initializing() and stack.reads_in_pieces(
-        self.config, self.remat, *h.shape[:2]
+        self.config, self.remat, math.prod(rows), L
     )
     start, mask = self.start(h, mask)
     h, _ = self.layers(start, mask, deterministic, in_pieces)

@@ -30,7 +30,6 @@ from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
-from locost_jax.models import attention
 from locost_jax.models import layers
 from locost_jax.models import model_config
 from locost_jax.models import stack
@@ -418,10 +417,12 @@ class SelectingModel(nn.Module):
     """Where the decoder looks, averaged over layers, heads and targets.
 
     written [B, T] is true at the targets that count. float32 [B, C, L], like
-    the memory's mask; the sum per document is 1.
+    the memory's mask; the sum per document is 1, or 0 without such a target.
     """
     shape = memory['mask'].shape
     slots = jnp.arange(math.prod(shape[1:]))
     segments = jnp.broadcast_to(slots, (shape[0], slots.size))
     mass = self.cross_mass(memory, targets_in, segments, slots.size)
-    return attention.mean_over_targets(mass, written).reshape(shape)
+    total = jnp.where(written[..., None], mass, 0).sum(1)
+    mean = total / jnp.maximum(written.sum(1), 1)[:, None]
+    return mean.reshape(shape)

@@ -118,15 +118,9 @@ class Encoder(bart.Encoder):
     """Vectors of tokens -> with positions, normed."""
     return mesh_lib.by_page(super().embed, h)
 
-  def __call__(self, h, mask, deterministic):
-    """h of `embed` -> states."""
-    h = self.dropout(h, deterministic)
-    B, C, L, _ = h.shape
-    in_pieces = not self.is_initializing() and stack.reads_in_pieces(
-        self.config, self.remat, B * C, L
-    )
-    start = h, jnp.bool_(True)
-    return self.norm(self.layers(start, mask, deterministic, in_pieces)[0][0])
+  def start(self, h, mask):
+    """See `bart.Encoder`: whether this is the first layer, too."""
+    return (h, jnp.bool_(True)), mask
 
 
 class SimCAS(selector_lib.SelectingModel, bart.Bart):

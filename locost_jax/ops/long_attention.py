@@ -94,14 +94,13 @@ def plain(queries, keys, values, mask=None, bias=None, *, drop=None, form='s'):
   return jnp.einsum(f'bhts,{k}->{q}', weights.astype(values.dtype), values)
 
 
-def fused(queries, keys, values, mask, dropout_rate=0.0, key=None):
-  """Attention by cuDNN's kernel, as `in_pieces`; dropout_rate must be 0.
+def fused(queries, keys, values, mask):
+  """Attention by cuDNN's kernel, as `in_pieces` without dropout.
 
   It takes document lengths instead of a mask (jax#28974), so every document
   must have tokens, all of them before its padding. Other batches fall back to
   `in_pieces` at run time.
   """
-  assert not dropout_rate and key is None, 'see `choose`'
   S = keys.shape[1]
   lengths = mask.sum(-1, dtype=jnp.int32)
   prefixes = (mask == (jnp.arange(S) < lengths[:, None])).all()

@@ -74,14 +74,8 @@ class MetricsLog:
       self._file.flush()
       self._events.flush()
     if self._tracker:
-      self._tracker.log(
-          int(step),
-          {
-              name: value
-              for name, value in row.items()
-              if name != 'step' and value is not None
-          },
-      )
+      known = {name: row[name] for name in metrics if row[name] is not None}
+      self._tracker.log(int(step), known)
 
   def sync(self):
     """Flushes everything logged to disk."""
@@ -132,27 +126,23 @@ def _write_event(writer, **fields):
   writer.write(event.SerializeToString())
 
 
-def read_total_tokens(path, step, logged):
-  """Returns a run's total tokens up to a step, or None if unknown.
+def read_totals(path, step, logged):
+  """Returns what a run has counted before it resumes from a step.
 
   Args:
     logged: steps that the lines count; the next line will count the others.
+
+  Returns:
+    (tokens of the steps up to `step`, or None if unknown; seconds of these
+    steps; seconds of everything).
   """
-  tokens = None if logged else 0
-  for _, row in _read_lines(path):
-    if row['step'] <= step:
-      tokens = row.get('train/total_tokens', tokens)
-  return tokens
-
-
-def read_seconds(path, step):
-  """Returns a run's (seconds of the steps up to `step`, of everything)."""
-  useful = total = 0.0
+  tokens, useful, total = None if logged else 0, 0.0, 0.0
   for _, row in _read_lines(path):
     total = row.get('train/run_seconds', total)
     if row['step'] <= step:
+      tokens = row.get('train/total_tokens', tokens)
       useful = row.get('train/goodput', useful / (total or 1)) * total
-  return useful, total
+  return tokens, useful, total
 
 
 def keys(path):

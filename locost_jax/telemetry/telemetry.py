@@ -94,14 +94,12 @@ class Telemetry:
       tracker = None
       if options.wandb:
         tracker = metrics_log.Tracker(options.wandb, workdir, self.note)
-    self._total_tokens = metrics_log.read_total_tokens(
+    # Steps that a resumed run repeats are no longer useful.
+    self._total_tokens, *self._seconds = metrics_log.read_totals(
         workdir / 'metrics.jsonl',
         start.step,
         start.step if start.logged is None else start.logged,
     )
-    # Steps that a resumed run repeats are no longer useful.
-    path = workdir / 'metrics.jsonl'
-    self._seconds = metrics_log.read_seconds(path, start.step)
     self._metrics = metrics_log.MetricsLog(
         workdir,
         start.step,

@@ -29,6 +29,7 @@ from locost_jax.devices.sharding import VOCABULARY
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import configs
 from locost_jax.hugging_face import hub
+from locost_jax.hugging_face import tensors
 from locost_jax.hugging_face import weights
 from locost_jax.models import parameters
 from locost_jax.workdir import checkpoint
@@ -204,8 +205,8 @@ def describe(source, target, chosen):
   unused = source.params.keys() - set(chosen.values())
   if fresh:
     groups = _shortest_prefixes(fresh, target)
-    new = (f'{x} ({sum(map(size, _below(x, fresh))):,})' for x in groups)
-    notes.append(f'fresh: {_list(new)}')
+    new = [f'{x} ({sum(map(size, _below(x, fresh))):,})' for x in groups]
+    notes.append(f'fresh: {tensors.list_few(new, _SHOWN)}')
   parts = []
   for path, source_path in chosen.items():
     have, want = source.params[source_path].shape, target[path].shape
@@ -216,9 +217,8 @@ def describe(source, target, chosen):
   if parts:
     notes.append(', '.join(parts))
   if unused:
-    notes.append(
-        f'not used: {_list(_shortest_prefixes(unused, source.params))}'
-    )
+    groups = _shortest_prefixes(unused, source.params)
+    notes.append(f'not used: {tensors.list_few(groups, _SHOWN)}')
   name = f' ({source.name})' if source.name else ''
   begin = (
       f'warm start from {source.where}{name}: copied {copied:,} of '
@@ -260,9 +260,3 @@ def _shortest_prefixes(chosen, paths, depth=1):
     elif inside:
       found += _shortest_prefixes(inside, below, depth + 1)
   return found
-
-
-def _list(words):
-  words = list(words)
-  more = len(words) - _SHOWN
-  return ', '.join(words[:_SHOWN]) + (f' and {more} more' if more > 0 else '')
