@@ -27,7 +27,6 @@ summaries. If a document cannot be summarised, stderr says why, the other
 documents are summarised, and the exit status is 2.
 """
 
-import dataclasses
 import os
 import sys
 
@@ -41,13 +40,6 @@ from locost_jax.errors import visible
 from locost_jax.summarizing import document_files
 from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import results
-
-# The flags that are fields of `documents.Pages`.
-_PAGES = tuple(
-    field.name
-    for field in dataclasses.fields(documents_lib.Pages)
-    if field.name != 'query_in'
-)
 
 define_flags = summarize_flags.define
 
@@ -183,7 +175,7 @@ def _load(values):
       checkpoint,
       dtype=values.dtype,
       language=values.language,
-      **{name: values[name].value for name in _PAGES},
+      **{name: values[name].value for name in documents_lib.PAGE_OPTIONS},
   )
   if summarizer.vocabulary is None:
     raise InputError(

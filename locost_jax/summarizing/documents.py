@@ -53,6 +53,14 @@ class Pages:
     return self.pages in pages_lib.CHUNKS
 
 
+# The fields of Pages that users choose, and their types.
+PAGE_OPTIONS = {
+    field.name: type(field.default)
+    for field in dataclasses.fields(Pages)
+    if field.name != 'query_in'  # as trained
+}
+
+
 class Text(NamedTuple):
   """A document's text, and the parts of it that are pages."""
 
@@ -146,7 +154,7 @@ def read_row(path, number, line, fields):
         if row.get(field)
     }
     if fields.document in row or not parts:
-      row = sources.parse_row(path, number, line, (fields.document,))
+      sources.check_texts(where, row, (fields.document,))
       parts['document'] = row[fields.document]
     text = text_of(parts).text
     references = _references(where, row, fields.reference)

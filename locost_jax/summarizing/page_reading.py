@@ -6,7 +6,6 @@ model that reads chunks gets as many as the document fills; max_input_length
 counts tokens without their bos and eos.
 """
 
-import dataclasses
 import sys
 
 from locost_jax import models
@@ -33,18 +32,16 @@ def choose_pages(config, stored, given):
       pages.
   """
   given = {key: value for key, value in given.items() if value is not None}
-  fields = {
-      f.name: type(f.default) for f in dataclasses.fields(documents.Pages)
-  }
+  options = documents.PAGE_OPTIONS
   for key, value in given.items():
-    if key not in fields or key == 'query_in':  # as trained
+    if key not in options:
       raise InputError(
           f'{key}={value!r} is no option of pages: expected one of '
-          f'{", ".join(name for name in fields if name != "query_in")}'
+          f'{", ".join(options)}'
       )
-    if not isinstance(value, fields[key]):
+    if not isinstance(value, options[key]):
       raise InputError(
-          f'{key}={value!r} must be of the type {fields[key].__name__}'
+          f'{key}={value!r} must be of the type {options[key].__name__}'
       )
   forms = config.page_forms
   if not forms:
@@ -54,18 +51,15 @@ def choose_pages(config, stored, given):
   most = config.max_positions or documents.LONGEST_PAGE
   # padding='release': an empty page holds a full stop, as in PageSum's release.
   empty_page = '.' if config.padding == 'release' else ''
-  chosen = documents.Pages(
-      pages=documents.Pages.pages
-      if documents.Pages.pages in forms
-      else forms[0],
+  chosen = dict(
+      pages='spatial' if 'spatial' in forms else forms[0],
       page_length=min(documents.LONGEST_PAGE, most),
       empty_page=empty_page,
   )
   if stored and stored.get('pages'):
-    chosen = documents.Pages(
-        **{name: stored[name] for name in fields if name in stored}
-    )
-  chosen = dataclasses.replace(chosen, **given)
+    names = *options, 'query_in'
+    chosen = {name: stored[name] for name in names if name in stored}
+  chosen = documents.Pages(**{**chosen, **given})
   if chosen.pages not in forms:
     raise InputError(
         f'pages={chosen.pages!r} must be one of {", ".join(map(repr, forms))}'

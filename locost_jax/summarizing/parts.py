@@ -101,22 +101,14 @@ def split(text, max_tokens, count):
 
 def _units(text, max_tokens, count):
   """Yields (separator before it, text) of paragraphs, or pieces of them."""
-  for paragraph in re.split(r'\n\s*\n', text):
-    before = _PARAGRAPH
-    for piece in _split_paragraph(paragraph.strip(), max_tokens, count):
+  for paragraph in filter(str.strip, re.split(r'\n\s*\n', text)):
+    before, pieces = _PARAGRAPH, [paragraph.strip()]
+    if count(pieces[0]) > max_tokens:
+      sentences = text_lib.split_sentences(pieces[0])
+      pieces = (x for s in sentences for x in _halve(s, max_tokens, count))
+    for piece in pieces:
       yield before, piece
       before = _SENTENCE
-
-
-def _split_paragraph(paragraph, max_tokens, count):
-  """Yields a paragraph if it fits, else its sentences or pieces of them."""
-  if not paragraph:
-    return
-  if count(paragraph) <= max_tokens:
-    yield paragraph
-    return
-  for sentence in text_lib.split_sentences(paragraph):
-    yield from _halve(sentence, max_tokens, count)
 
 
 def _halve(text, max_tokens, count):

@@ -59,7 +59,12 @@ class Pages:
   def write_index(self, left_out):
     """Writes the list of pages and `documents.LeftOut`; returns if any is."""
     if len(self._jobs) > 1 and self._entries:
-      return self._try('all summaries', lambda: self._write_index(left_out))
+      entries = [self._entries[number] for number in sorted(self._entries)]
+      key, shown = page.page_key(self._keys), {**self._settings, **self._model}
+      write = lambda: files.write(
+          self._path, page.render_index(entries, key, left_out, shown)
+      )
+      return self._try('all summaries', write)
     return bool(self._entries)
 
   def _write(self, job, row, done):
@@ -132,12 +137,6 @@ class Pages:
         for other in self._jobs
         if other.document.query and of(other) == of(job)
     ]
-
-  def _write_index(self, left_out):
-    entries = [self._entries[number] for number in sorted(self._entries)]
-    key, shown = page.page_key(self._keys), {**self._settings, **self._model}
-    html = page.render_index(entries, key, left_out, shown)
-    files.write(self._path, html)
 
   def _try(self, name, write_page):
     """Writes a page, returns whether it could; reports and counts a failure."""
