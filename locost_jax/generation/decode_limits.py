@@ -15,34 +15,6 @@ NUCLEUS = 256
 BLOCK = 128  # numbers in a block of `top_k`, about the root of a row
 
 
-def ban_repeated_ngrams(scores, written, length, size):
-  """Bans the tokens that would repeat an n-gram: -inf in scores [R, V].
-
-  written [R, S], of which the first `length` tokens are set; n = size, 0: none.
-  """
-  if not size or size > written.shape[1]:
-    return scores
-  R, S = written.shape
-  is_set = jnp.arange(S - size + 1) + size <= length
-  texts = written.reshape(R, 1, 1, S)
-  return _ban_continuations(scores, written, length, texts, is_set, size)
-
-
-def ban_input_ngrams(scores, written, length, inputs, size):
-  """Bans the tokens that would write an n-gram of the input: -inf in scores.
-
-  inputs are ids of the documents [B, L], or of their pages [B, P, L]; the rest
-  as in `ban_repeated_ngrams`.
-  """
-  if not size or size > inputs.shape[-1]:
-    return scores
-  texts = inputs.reshape(inputs.shape[0], 1, -1, inputs.shape[-1])
-  enough_written = length >= size - 1
-  return _ban_continuations(
-      scores, written, length, texts, enough_written, size
-  )
-
-
 def _ban_continuations(scores, written, length, texts, allowed, size):
   """Bans the ends of the n-grams of texts whose other tokens were written last.
 
@@ -81,20 +53,24 @@ def process(settings, scores, written, position, inputs=None):
 
   scores [R, V], log p of the next token: -inf where a token may not come, 0
   where it must. written [R, 1 + T] has the start token and `position` tokens.
+  inputs: ids of the documents [B, L], or of their pages [B, P, L].
   """
-  s = settings
-  scores = ban_repeated_ngrams(
-      scores, written, position + 1, s.no_repeat_ngram_size
-  )
-  if s.encoder_no_repeat_ngram_size:
-    scores = ban_input_ngrams(
-        scores, written, position + 1, inputs, s.encoder_no_repeat_ngram_size
+  s, length, (R, S) = settings, position + 1, written.shape
+  n = s.no_repeat_ngram_size
+  if 0 < n <= S:
+    texts, is_set = written.reshape(R, 1, 1, S), jnp.arange(n, S + 1) <= length
+    scores = _ban_continuations(scores, written, length, texts, is_set, n)
+  n = s.encoder_no_repeat_ngram_size
+  if 0 < n <= inputs.shape[-1]:
+    texts = inputs.reshape(inputs.shape[0], 1, -1, inputs.shape[-1])
+    scores = _ban_continuations(
+        scores, written, length, texts, length >= n - 1, n
     )
   tokens = jnp.arange(scores.shape[1])
   if s.banned_ids:
     scores = jnp.where(jnp.isin(tokens, np.array(s.banned_ids)), NEVER, scores)
   if s.min_length > 1:
-    too_short = position + 1 < s.min_length
+    too_short = length < s.min_length
     scores = jnp.where(too_short & (tokens == s.eos_id), NEVER, scores)
   for token, when in (
       (s.forced_first_token, 0),
