@@ -40,6 +40,7 @@ _CLIENTS = ('httpx', 'httpx2', 'httpcore', 'httpcore2', 'requests', 'urllib3')
 # The files of all kinds of tokenizers.
 TOKENIZER_FILES = (
     'spiece.model',
+    'sentencepiece.bpe.model',
     'vocabulary.json',
     'vocab.json',
     'vocab.txt',

@@ -1,13 +1,15 @@
 """Reads and checks the JSON files of Hugging Face's `tokenizers` library.
 
 A vocabulary is in tokenizer.json, or in vocab.json and merges.txt (byte-level
-BPE only; `make_spec` makes a tokenizer.json of them). The names of the marks come
+BPE only; `make_spec` makes a tokenizer.json of them), or in mBART's
+sentencepiece.bpe.model (`make_mbart_spec`). The names of the marks come
 from special_tokens_map.json and tokenizer_config.json, else their ids come from
 config.json, else they are '<s>', '<pad>', '</s>' and '<unk>'. tokenizer.json
 determines the marks at the ends of a text; without it they are BART's '<s>' and
 '</s>'.
 """
 
+import base64
 import json
 import os
 import re
@@ -18,10 +20,23 @@ from locost_jax.errors import InputError
 TOKENIZER, VOCAB, MERGES = 'tokenizer.json', 'vocab.json', 'merges.txt'
 NAMES = 'special_tokens_map.json', 'tokenizer_config.json'
 ADDED = 'added_tokens.json'
-FILES = (TOKENIZER, VOCAB, MERGES, *NAMES, ADDED)
+PIECES = 'sentencepiece.bpe.model'
+FILES = (TOKENIZER, VOCAB, MERGES, PIECES, *NAMES, ADDED)
 _MARKS = dict(bos='<s>', pad='<pad>', eos='</s>', unk='<unk>')
 IDS = *_MARKS, 'start'
 _LANGUAGE = re.compile('[a-z]{2,3}_[A-Z]{2}')  # mBART's, such as 'ro_RO'
+# In the order of their ids: mBART's (Liu et al. 2020), and those that mBART-50
+# has in addition (Tang et al. 2020).
+_OF_MBART = (
+    'ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX '
+    'kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX ro_RO ru_RU si_LK tr_TR vi_VN '
+    'zh_CN'
+).split()
+_OF_MBART_50 = (
+    'af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN '
+    'mr_IN pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK '
+    'xh_ZA gl_ES sl_SI'
+).split()
 # Default options of added tokens.
 _PLAIN = dict.fromkeys(
     ('single_word', 'lstrip', 'rstrip', 'normalized', 'special'), False
@@ -33,6 +48,13 @@ def read_object(contents, name, where):
   if name not in contents:
     return {}
   return files.parse_object(contents[name], os.path.join(where, name), None)
+
+
+def read_names(contents, where):
+  """Returns tokenizer_config.json and special_tokens_map.json, merged."""
+  return read_object(contents, NAMES[1], where) | read_object(
+      contents, NAMES[0], where
+  )
 
 
 def token_text(token, default):
@@ -189,6 +211,105 @@ def make_spec(files, named, where):
       added_tokens=sorted(added, key=lambda token: str(token['id']).zfill(20)),
       model=dict(type='BPE', vocab=vocab, merges=merges),
   )
+
+
+def make_mbart_spec(files, named, config, where):
+  """Makes a tokenizer.json of mBART's sentencepiece.bpe.model alone.
+
+  Ids are fairseq's: <s>, <pad>, </s>, <unk>, the pieces after the model's own
+  three marks, the languages, <mask>. Without a `src_lang` texts are English.
+
+  Args:
+    named: tokenizer_config.json and special_tokens_map.json, merged.
+    config: config.json of the model; see `_is_mbart_50`.
+  """
+  pieces, charsmap = _read_pieces(files[PIECES], os.path.join(where, PIECES))
+  is_50 = _is_mbart_50(named, config, len(pieces))
+  codes = [*_OF_MBART, *(_OF_MBART_50 if is_50 else ())]
+  language = named.get('src_lang') or 'en_XX'
+  if language not in codes:
+    raise InputError(
+        f'{os.path.join(where, NAMES[1])}: src_lang={language!r}: is none of '
+        f'the {len(codes)} languages of an mBART{"-50" if is_50 else ""}'
+    )
+  vocab = [[mark, 0.0] for mark in _MARKS.values()] + pieces[3:]
+  first = len(vocab)
+  vocab += [[name, 0.0] for name in (*codes, '<mask>')]
+  added = [
+      {**_PLAIN, 'id': i, 'content': vocab[i][0]}
+      for i in (*range(len(_MARKS)), *range(first, len(vocab)))
+  ]
+  added[-1]['lstrip'] = True
+  ids = {'</s>': 2, language: first + codes.index(language)}
+  single = [{'SpecialToken': {'id': name, 'type_id': 0}} for name in ids]
+  text = {'Sequence': {'id': 'A', 'type_id': 0}}
+  single = [single[1], text, single[0]] if is_50 else [text, *single]
+  metaspace = dict(
+      type='Metaspace',
+      replacement='\u2581',
+      prepend_scheme='always',
+      split=True,
+  )
+  return dict(
+      version='1.0',
+      normalizer=charsmap
+      and dict(type='Precompiled', precompiled_charsmap=charsmap),
+      pre_tokenizer=dict(
+          type='Sequence',
+          pretokenizers=[dict(type='WhitespaceSplit'), metaspace],
+      ),
+      post_processor=dict(
+          type='TemplateProcessing',
+          single=single,
+          pair=single,
+          special_tokens={
+              name: dict(id=name, ids=[i], tokens=[name])
+              for name, i in ids.items()
+          },
+      ),
+      decoder=metaspace,
+      added_tokens=added,
+      model=dict(type='Unigram', unk_id=3, vocab=vocab),
+  )
+
+
+def _is_mbart_50(named, config, count):
+  """Whether a sentencepiece.bpe.model of `count` pieces is an mBART-50's.
+
+  The tokenizer_class says so, else the rows of the model's embedding.
+  """
+  own = named.get('tokenizer_class') or config.get('tokenizer_class')
+  if isinstance(own, str):
+    return own.startswith('MBart50')
+  rows = config.get('vocab_size')
+  return isinstance(rows, int) and rows > 1 + count + len(
+      _OF_MBART + _OF_MBART_50
+  )
+
+
+def _read_pieces(data, path):
+  """Returns a SentencePiece model's [[piece, score]] and its normalizer.
+
+  The normalizer is in base64, as in a tokenizer.json; None without one.
+  """
+  from google.protobuf.message import DecodeError
+  from sentencepiece import sentencepiece_model_pb2
+
+  try:
+    model = sentencepiece_model_pb2.ModelProto.FromString(data)
+  except DecodeError:
+    raise InputError(f'{path}: not a SentencePiece model') from None
+  first = [piece.piece for piece in model.pieces[:3]]
+  kind = model.trainer_spec.model_type
+  if kind != model.trainer_spec.UNIGRAM or first != ['<unk>', '<s>', '</s>']:
+    raise InputError(
+        f"{path}: expected an mBART's: a Unigram model whose first pieces are "
+        f'<unk>, <s>, </s>; got {", ".join(first) or "no pieces"} of a '
+        f'{model.trainer_spec.ModelType.Name(kind)} model'
+    )
+  charsmap = model.normalizer_spec.precompiled_charsmap
+  pieces = [[piece.piece, piece.score] for piece in model.pieces]
+  return pieces, base64.b64encode(charsmap).decode() or None
 
 
 def _read_merges(data, path):

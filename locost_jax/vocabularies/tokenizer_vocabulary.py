@@ -6,7 +6,7 @@ There are two kinds, with the interface of vocabularies/vocabulary.py:
   words (with the space before them) are merged in the order of merges.txt.
   decode(encode(text)) is the text, except for lone surrogates and for spaces
   that an added token such as ' <mask>' absorbs.
-- Unigram with a metaspace (T5 without its spiece.model).
+- Unigram with a metaspace (mBART; T5 without its spiece.model).
 
 tokenizer_json.py lists the files.
 
@@ -25,6 +25,7 @@ from locost_jax.errors import InputError
 from locost_jax.vocabularies import token_ids
 from locost_jax.vocabularies import tokenizer_json
 from locost_jax.vocabularies.tokenizer_json import MERGES
+from locost_jax.vocabularies.tokenizer_json import PIECES
 from locost_jax.vocabularies.tokenizer_json import TOKENIZER
 from locost_jax.vocabularies.tokenizer_json import VOCAB
 
@@ -62,9 +63,7 @@ class TokenizerVocabulary:
     self.files = dict(files)
     source = TOKENIZER if TOKENIZER in files else VOCAB
     path = os.path.join(where, source)
-    named = {}
-    for name in reversed(tokenizer_json.NAMES):
-      named.update(tokenizer_json.read_object(files, name, where))
+    named = tokenizer_json.read_names(files, where)
     spec = (
         tokenizer_json.read_object(files, TOKENIZER, where)
         if source == TOKENIZER
@@ -161,9 +160,9 @@ def is_in(directory):
   """Whether a directory has the files of such a vocabulary."""
   there = [
       os.path.exists(os.path.join(directory, name))
-      for name in (TOKENIZER, VOCAB, MERGES)
+      for name in (TOKENIZER, PIECES, VOCAB, MERGES)
   ]
-  return there[0] or all(there[1:])
+  return there[0] or there[1] or all(there[2:])
 
 
 def load(path, ids=None):
@@ -171,15 +170,18 @@ def load(path, ids=None):
 
   Args:
     path: a directory for which `is_in` holds, or one of its files
-      tokenizer.json, vocab.json and merges.txt.
+      tokenizer.json, vocab.json, merges.txt and sentencepiece.bpe.model.
   """
   directory, name = (path, '') if os.path.isdir(path) else os.path.split(path)
-  if name not in ('', TOKENIZER, VOCAB, MERGES):
+  if name not in ('', TOKENIZER, VOCAB, MERGES, PIECES):
     raise InputError(
-        f'{path}: expected a file called {TOKENIZER}, {VOCAB} or {MERGES}'
+        f'{path}: expected a file called {TOKENIZER}, {VOCAB}, {MERGES} or '
+        f'{PIECES}'
     )
   names = {*tokenizer_json.FILES, 'config.json'}
   if name in (VOCAB, MERGES):
+    names -= {TOKENIZER, PIECES}
+  elif name == PIECES:
     names.remove(TOKENIZER)
   found = {}
   for name in names:
@@ -187,6 +189,13 @@ def load(path, ids=None):
       found[name] = files.read_bytes(
           os.path.join(directory, name), files.MOST_TOKENIZER_BYTES
       )
+  config = tokenizer_json.read_object(found, 'config.json', directory)
+  found.pop('config.json', None)
+  if TOKENIZER not in found and PIECES in found:
+    named = tokenizer_json.read_names(found, directory)
+    spec = tokenizer_json.make_mbart_spec(found, named, config, directory)
+    found[TOKENIZER] = json.dumps(spec).encode()
+  found.pop(PIECES, None)
   if TOKENIZER not in found:
     for name, other in ((VOCAB, MERGES), (MERGES, VOCAB)):
       if name not in found:
@@ -194,8 +203,4 @@ def load(path, ids=None):
             f'{os.path.join(directory, name)}: no such file, but '
             f'{other} needs it'
         )
-  config = (
-      {} if ids else tokenizer_json.read_object(found, 'config.json', directory)
-  )
-  found.pop('config.json', None)
-  return TokenizerVocabulary(found, ids, directory, config)
+  return TokenizerVocabulary(found, ids, directory, {} if ids else config)

@@ -18,7 +18,7 @@ The kinds:
 - sentencepiece_vocabulary.py: SentencePiece with T5's or PEGASUS's ids;
 - byte_vocabulary.py: bytes (ByT5);
 - tokenizer_vocabulary.py: the files of the `tokenizers` library, for BART's
-  byte-level BPE, and for T5's pieces without a spiece.model.
+  byte-level BPE, for T5's pieces without a spiece.model, and for mBART's.
 """
 
 import difflib
@@ -103,14 +103,14 @@ def load_vocabulary(path):
         '"byte"'
     )
   if not os.path.isdir(path):
-    if path.endswith(('.json', '.txt')):
+    if path.endswith(('.json', '.txt', tokenizer_json.PIECES)):
       return tokenizer_vocabulary.load(path)
     return sentencepiece_vocabulary.SentencePieceVocabulary(path)
   if not is_in(path):
     raise InputError(
         f'{path}: no vocabulary in this directory; expected {MODEL_FILE}, '
         f'{tokenizer_json.TOKENIZER}, {tokenizer_json.VOCAB} and '
-        f'{tokenizer_json.MERGES}, or {INFO_FILE}'
+        f'{tokenizer_json.MERGES}, {tokenizer_json.PIECES}, or {INFO_FILE}'
     )
   has_model = os.path.exists(os.path.join(path, MODEL_FILE))
   kind = 'sentencepiece' if has_model else 'tokenizer'
