@@ -37,6 +37,8 @@ The baselines, here and in the configs of the other corpora:
       smoothing 0.1 (what BART's authors published for CNN/DailyMail).
   --config=configs/finetune_arxiv.py:bart_base
       from facebook/bart-base, likewise.
+  --config=configs/finetune_arxiv.py:led
+      from allenai/led-base-16384, which reads 16,384 tokens, likewise.
 
 --config.train.init_from takes these names where there is a network and the
 extra `hub`, else a directory that holds their files.
@@ -62,6 +64,7 @@ BASELINES = {
     't5_large': (T5_LARGE, 'hf://google-t5/t5-large'),
     'bart': (default.BART_LARGE, 'hf://facebook/bart-large'),
     'bart_base': ({}, 'hf://facebook/bart-base'),
+    'led': ({}, 'hf://allenai/led-base-16384'),
 }
 
 
@@ -88,7 +91,7 @@ def set_baseline(config, word):
   config.model = getattr(default, name)()
   config.model.update(sizes)
   config.train.init_from = start
-  if name == 'bart':
+  if name in ('bart', 'led'):
     config.optim.learning_rate = 3e-5
     config.optim.label_smoothing = 0.1
     config.optim.weight_decay = 0.01
@@ -144,9 +147,10 @@ def set_corpus(
   config.decode.max_length = max_target_length
   steps = -(-documents // config.train.batch_size)  # of an epoch
   config.train.steps = epochs * steps
-  if config.model.name == 'bart':
+  if config.model.name in ('bart', 'led'):
     most = config.model.max_positions
     config.data.max_input_length = min(max_input_length, most)
+    most = config.model.get('max_target_positions', most)
     config.data.max_target_length = min(max_target_length, most)
     config.decode.max_length = min(max_target_length, most)
     # 500 steps of warm-up, then a linear fall to the end, as shares.

@@ -48,12 +48,12 @@ documents as the release accumulates on one of them, computed one by one.
 
 Expected: the table above; these runs have not been repeated here.
 
-Ablations (table 5), each in a --workdir of its own:
+Ablations (table 5), words before the corpus; bart_ is without all three:
 
-  without chunks     --config.model.chunk=one --config.data.pages=
+  unchunked_arxiv    --config.model.chunk=one --config.data.pages=
                      --config.data.max_input_length=1024
-  without alignment  --config.model.align=none
-  without selection  --config.train.objective=likelihood
+  unaligned_arxiv    --config.model.align=none
+  unselected_arxiv   --config.train.objective=likelihood
                      --config.model.select=none   (or first_k: 2,048 tokens)
 
 Mean of ROUGE-1/2/L (narrativeqa: F1), base, validation splits:
@@ -182,13 +182,32 @@ EXPERIMENTS = {name: (recipe, BASE) for name, recipe in RECIPES.items()} | {
     f'{name}_large': (recipe, LARGE) for name, recipe in RECIPES.items()
 }
 
+# The word before an experiment's -> the keys that it changes.
+_UNCHUNKED = {
+    'model.chunk': 'one',
+    'data.pages': '',
+    'data.max_input_length': 1024,
+}
+_UNSELECTED = {'train.objective': 'likelihood', 'model.select': 'none'}
+ABLATIONS = {
+    'bart': _UNCHUNKED | _UNSELECTED,
+    'unchunked': _UNCHUNKED,
+    'unaligned': {'model.align': 'none'},
+    'unselected': _UNSELECTED,
+}
+
 
 def get_config(name='arxiv'):
   """Returns the config of an experiment.
 
   Args:
-    name: one of EXPERIMENTS.
+    name: one of EXPERIMENTS, or one of ABLATIONS, `_` and one of EXPERIMENTS.
   """
+  ablation, _, rest = name.partition('_')
+  if ablation in ABLATIONS:
+    config = get_config(rest)
+    config.update_from_flattened_dict(ABLATIONS[ablation])
+    return config
   if name not in EXPERIMENTS:
     raise ValueError(f'{name!r}: expected one of {", ".join(EXPERIMENTS)}')
   (recipe, size), config = EXPERIMENTS[name], default.get_config()

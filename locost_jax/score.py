@@ -98,7 +98,8 @@ def main(values, arguments):
   if list(chosen) != ['rouge'] or values.model:
     if values.compare:
       raise InputError('--compare and --metrics: expected one of them')
-    return print_metrics(path, chosen, protocol, values)
+    print_metrics(path, chosen, protocol, values)
+    return
   pairs = predictions.read(path)
   _check_protocol(path, pairs, protocol, values)
   if values.compare:
@@ -167,13 +168,39 @@ def print_metrics(path, chosen, protocol, values, more=None):
 
   Args:
     chosen: {name: `metric.Metric`}.
-    more: ({name: Result}) -> (text below the tables, {field: value} of the
-      JSON output); None: nothing more.
+    more: (rows, {name: Result}) -> (text below the tables, {field: value} of
+      the JSON output); None: nothing more.
+
+  Returns:
+    The JSON output as a dict.
   """
   models = metric_table.find_models(chosen, split(values.model))
   rows = predictions.read_rows(path, values.documents, chosen)
   if 'rouge' in chosen:
     _check_protocol(path, rows, protocol, values)
+  measured, problem = measure(rows, chosen, models, protocol, values)
+  notes = [line for one in measured.values() for line in one.notes]
+  if 'rouge' in measured:
+    notes += rouge.warnings(rows, protocol)
+  for line in notes:
+    print(line, file=sys.stderr)
+  found = {name: metric.summarize(name, one) for name, one in measured.items()}
+  below, fields = more(rows, measured) if more else ('', {})
+  result = dict(pairs=len(rows), metrics=found, **fields)
+  if values.format == 'text':
+    tables = [
+        format_metric(name, found[name], one) for name, one in measured.items()
+    ]
+    print('\n\n'.join(tables + [below] * bool(below)))
+  else:
+    print(json.dumps(result))
+  if problem is not None:
+    raise problem
+  return result
+
+
+def measure(rows, chosen, models, protocol, values):
+  """Returns `metric_table.run` of rows; raises if no metric can be measured."""
   progress = Progress()
   settings = metric.Settings(
       protocol=protocol,
@@ -186,22 +213,7 @@ def print_metrics(path, chosen, protocol, values, more=None):
   progress.wipe()
   if not measured:
     raise problem
-  notes = [line for one in measured.values() for line in one.notes]
-  if 'rouge' in measured:
-    notes += rouge.warnings(rows, protocol)
-  for line in notes:
-    print(line, file=sys.stderr)
-  found = {name: metric.summarize(name, one) for name, one in measured.items()}
-  below, fields = more(measured) if more else ('', {})
-  if values.format == 'text':
-    tables = [
-        format_metric(name, found[name], one) for name, one in measured.items()
-    ]
-    print('\n\n'.join(tables + [below] * bool(below)))
-  else:
-    print(json.dumps(dict(pairs=len(rows), metrics=found, **fields)))
-  if problem is not None:
-    raise problem
+  return measured, problem
 
 
 def split(text):

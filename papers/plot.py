@@ -98,6 +98,19 @@ def define_flags(values, argv):
   flags.DEFINE_integer(
       'length', 2048, 'length of the kernels in tokens', flag_values=values
   )
+  flags.DEFINE_integer(
+      'row',
+      0,
+      'which document of a .jsonl file, from 1; 0: its only one',
+      lower_bound=0,
+      flag_values=values,
+  )
+  flags.DEFINE_string(
+      'reference_field',
+      None,
+      'the field of a .jsonl row with its summary [the model writes one]',
+      flag_values=values,
+  )
   flags.DEFINE_enum(
       'split',
       None,

@@ -4,15 +4,21 @@
   python -m papers.score --predictions=runs/a --metrics=coherence --model=DIR
   python -m papers.score --predictions=runs/a --metrics=rouge,bertscore \\
       --model=DIR --correlation
+  python -m papers.score --predictions=runs/a --compare=runs/b \\
+      --metrics=coherence --model=DIR
   python -m papers.score --predictions=A.jsonl --submission=A.json
 
 Takes the flags and metrics of `locost_jax.score`, and these besides. Each
 number has half the width of its 95% interval. `reading` stands for novelty,
 fragments, repetition, length, entities and bounds.
 
---correlation adds Pearson's correlation of all numbers of the predictions over
-the documents (SimCAS, table 2). --submission writes {id: prediction}, the
-format of SCROLLS for one data set, and scores nothing.
+--compare measures both files, and tests each difference of a metric by
+approximate randomisation over the documents that have it in both (PageSum,
+table 4). --correlation adds Pearson's correlation of all numbers of the
+predictions over the documents (SimCAS, table 2). --output gets the numbers as
+JSON, of which `papers.plot similarity` draws the curve of locality.
+--submission writes {id: prediction}, the format of SCROLLS for one data set,
+and scores nothing.
 """
 
 import dataclasses
@@ -29,8 +35,10 @@ from locost_jax.config import commands
 from locost_jax.config import tables
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
+from locost_jax.evaluation import compare_predictions
 from locost_jax.evaluation import metric_table
 from locost_jax.evaluation import predictions
+from locost_jax.evaluation.metrics import intervals
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
 from papers import judge
@@ -70,7 +78,9 @@ def define_flags(values, argv):
   define = lambda kind, *what: kind(*what, flag_values=values)
   text, integer = flags.DEFINE_string, flags.DEFINE_integer
   define(text, 'submission', None, 'FILE.json: write {id: prediction} there')
-  define(flags.DEFINE_boolean, 'overwrite', False, 'replace --submission')
+  define(text, 'output', None, 'FILE.json: write the numbers there')
+  what = 'replace --submission, --output'
+  define(flags.DEFINE_boolean, 'overwrite', False, what)
   define(
       flags.DEFINE_boolean,
       'correlation',
@@ -103,14 +113,17 @@ def main(values, arguments):
   commands.expect_flags_only(arguments)
   if not values.predictions:
     raise InputError('--predictions=FILE is missing: expected predictions')
-  if values.compare:
-    raise InputError('--compare: python -m locost_jax.score compares')
   for name, most in ('sample', 10**9), ('seed', 2**32 - 1):
     if not (name == 'sample') <= values[name].value <= most:
       raise InputError(f'--{name}={values[name].value}: out of range')
   path = score.find_file(values.predictions, values.split)
+  if values.compare and values.correlation:
+    raise InputError('--compare and --correlation: expected one of them')
+  for flag in 'submission', 'output':
+    if target := values[flag].value:
+      _check_new(f'--{flag}={target}', target, values.overwrite, path)
   if values.submission:
-    return submit(path, values.submission, values.overwrite)
+    return submit(path, values.submission)
   names = values.metrics.replace('reading', ','.join(reading.METRICS))
   chosen = metric_table.find(list(dict.fromkeys(score.split(names))), METRICS)
   options = dict(
@@ -128,8 +141,62 @@ def main(values, arguments):
   if 'judge' in chosen:
     judge.check_url(values.base_url)
   protocol = protocols.find(values.protocol)
-  more = correlate if values.correlation else None
-  score.print_metrics(path, chosen, protocol, values, more)
+  other = values.compare and score.find_file(values.compare, values.split)
+
+  def compare_rows(rows, measured):
+    theirs = predictions.read_rows(other, values.documents, chosen)
+    theirs = compare_predictions.match(rows, theirs, (path, other))
+    models = metric_table.find_models(chosen, score.split(values.model))
+    theirs, _ = score.measure(theirs, chosen, models, protocol, values)
+    return compare(measured, theirs, (path, other))
+
+  more = compare_rows if other else None
+  if values.correlation:
+    more = lambda _, measured: correlate(measured)
+  result = score.print_metrics(path, chosen, protocol, values, more)
+  if values.output:
+    _write(f'--output={values.output}', values.output, result)
+
+
+def compare(ours, theirs, names):
+  """Compares two systems by all metrics of their predictions.
+
+  Args:
+    ours, theirs: {name of a metric: `metric.Result`} of the same documents.
+    names: of the two files.
+
+  Returns:
+    (a table as text, {'predictions': names, 'differences': {key of a number:
+    the dict of `intervals.compare`, with means of A and B, and documents}}).
+    Only documents that have the number in both files count.
+  """
+  rows = [['', 'A', 'B', 'A - B', '95% interval', 'p', 'documents']]
+  found = {}
+  for name, one in ours.items():
+    sides = [side[name].values for side in (ours, theirs) if name in side]
+    if len(sides) < 2 or metric.PREDICTION not in one.values:
+      continue
+    both = np.stack([side[metric.PREDICTION] for side in sides])
+    for i, column in enumerate(one.columns):
+      known = both[:, ~np.isnan(both[:, :, i]).any(0), i, None]
+      if not known.size:
+        continue
+      (result,) = intervals.compare(*known)
+      means, n = known.mean((1, 2)).tolist(), known.shape[1]
+      found[column.key] = dict(result, means=means, documents=n)
+      digits = column.digits
+      rows.append(
+          [
+              column.title,
+              *(f'{mean:.{digits}f}' for mean in means),
+              f'{result["difference"]:+.{digits}f}',
+              ' to '.join(f'{end:.{digits}f}' for end in result['interval']),
+              f'{result["p_randomisation"]:.4f}',
+              str(n),
+          ]
+      )
+  lines = [f'A: {names[0]}', f'B: {names[1]}', *tables.align(rows)]
+  return '\n'.join(lines), dict(predictions=list(names), differences=found)
 
 
 def correlate(measured):
@@ -184,20 +251,33 @@ def pearson(columns):
   return found
 
 
-def submit(path, target, overwrite):
+def _check_new(where, target, overwrite, source):
+  """Raises an InputError unless a file is new, or may be replaced."""
+  files.check_regular(target, where)
+  if os.path.exists(target) and (
+      not overwrite or os.path.samefile(target, source)
+  ):
+    raise InputError(
+        f'{where}: exists already; expected a new file, or --overwrite'
+    )
+
+
+def _write(where, target, value):
+  """Writes a value as JSON; an InputError if the file cannot be written."""
+  try:
+    files.write(target, json.dumps(value, ensure_ascii=False, indent=2) + '\n')
+  except OSError as error:
+    raise InputError(
+        f'{where}: cannot be written: {disk_error(error)}'
+    ) from None
+
+
+def submit(path, target):
   """Writes {id: prediction} of a file of predictions, as SCROLLS wants it.
 
   Raises:
     InputError: an id is missing or repeated, or the file cannot be written.
   """
-  where = f'--submission={target}'
-  files.check_regular(target, where)
-  if os.path.exists(target) and (
-      not overwrite or os.path.samefile(target, path)
-  ):
-    raise InputError(
-        f'{where}: exists already; expected a new file, or --overwrite'
-    )
   found = {}
   for pair in predictions.read(path, references=False):
     if pair.id is None or pair.id in found:
@@ -207,12 +287,7 @@ def submit(path, target, overwrite):
           'one for each row'
       )
     found[pair.id] = pair.prediction
-  try:
-    files.write(target, json.dumps(found, ensure_ascii=False, indent=2) + '\n')
-  except OSError as error:
-    raise InputError(
-        f'{where}: cannot be written: {disk_error(error)}'
-    ) from None
+  _write(f'--submission={target}', target, found)
 
 
 if __name__ == '__main__':

@@ -228,8 +228,8 @@ def test_baselines_by_suffix(name):
   """Corpora and lengths are the same; BART is limited by its positions."""
   task, inputs, targets, documents, epochs = RECIPES[name]
   for model in finetune_arxiv.BASELINES:
-    most = 1024 if model.startswith('bart') else math.inf
     config = load(name, model)
+    most = config.model.get('max_positions', math.inf)
     check_keys(config)
     assert config.model.name == model.partition('_')[0]
     assert config.data.task == task
@@ -237,6 +237,8 @@ def test_baselines_by_suffix(name):
     assert config.data.max_target_length == min(targets, most)
     assert config.train.steps == epochs * -(-documents // 128)
     assert '/' in config.train.init_from
+    if model in ('bart', 'led'):
+      assert most == dict(bart=1024, led=16384)[model]
 
 
 # Of PageSum's and SimCAS's recipes, both from a BART: </s> is read first and
@@ -354,6 +356,11 @@ def test_simcas_has_every_row():
   for name in SIMCAS:
     assert f'\n  {name} ' in simcas.__doc__
   assert load('simcas') == load('simcas', 'arxiv')
+  for word, keys in simcas.ABLATIONS.items():
+    assert f'\n  {word}_arxiv' in simcas.__doc__ or word == 'bart'
+    expected = load('simcas', 'wcep_large')
+    expected.update_from_flattened_dict(keys)
+    assert load('simcas', f'{word}_wcep_large') == expected
 
 
 @pytest.mark.parametrize('size', ['', '_large'])
@@ -468,10 +475,11 @@ def test_learning_rate_of_simcas_and_of_pagesum(name, word, g, w, step):
         ('t5_large', 32128, 737_668_096),
         ('bart', 50265, 406_291_456 + 50265),
         ('bart_base', 50265, 139_420_416 + 50265),
+        ('led', 50265, 161_844_480 + 50265),
     ],
 )
 def test_baselines_have_the_sizes_of_their_releases(word, vocabulary, count):
-  """LOCOST's table 7: 247M, 737M, 406M; BART's logits_bias is extra.
+  """LOCOST's table 7: 247M, 737M, 406M; logits_bias is extra.
 
   The base sizes are also those of default.py.
   """

@@ -1,26 +1,30 @@
 """Pictures of models as points: score against memory, length and examples.
 
-Points come from `points.read`. Each data set has a panel, each model a colour
-and a marker.
+Points come from `points.read`, memory also from `bench`. Each data set has a
+panel, each model a colour and a marker.
 """
 
 import math
 
 import numpy as np
 
+from locost_jax.errors import InputError
+from papers.figures import costs
 from papers.figures import points as points_lib
 from papers.figures import style
 
 _LARGEST = 900  # area of the largest circle, in square points
 
 
-def draw_memory(points, *more):
+def draw_memory(points, *more, split=None, protocol='locost'):
   """ROUGE against memory of inference (LOCOST 1).
 
-  The area of a circle is proportional to the memory of training, if a point has
-  train_memory; the smallest circle stays visible.
+  The memory of a run's model is that of `bench encode` and `bench train`, whose
+  results (.json) are inputs too. The area of a circle is proportional to the
+  memory of training, if a point has train_memory; the smallest circle stays
+  visible.
   """
-  rows = points_lib.read([points, *more], ('model', 'score', 'memory'))
+  rows = read_memory([points, *more], split, protocol)
   most = max(point.get('train_memory', 0) for point in rows)
   xlabel = 'memory of inference'
   if most:
@@ -43,6 +47,34 @@ def draw_memory(points, *more):
     style.bytes_on(axis.xaxis, max(point['memory'] for point in own))
     axis.set_xlabel(xlabel)
   return figure
+
+
+def read_memory(paths, split=None, protocol='locost'):
+  """Returns points with memory, see `draw_memory`, at the longest length."""
+  results = [path for path in paths if path.endswith('.json')]
+  others = [path for path in paths if path not in results]
+  if not others:
+    raise InputError(f'{results[0]}: expected runs or points besides')
+  rows = points_lib.read(others, ('model', 'score'), split, protocol)
+  found = costs.read(results)
+  for key, question in ('memory', 'encode'), ('train_memory', 'train'):
+    measured = found.get(question, {})
+    longest = max((row[0] for x in measured.values() for row in x), default=0)
+    for point in rows:
+      peaks = [
+          size
+          for name, sizes in measured.items()
+          for length, size, _ in sizes
+          if name.partition(',')[0] == point['model']
+          if not name.endswith('recomputing') and length == longest and size
+      ]
+      point |= {key: min(peaks)} if peaks else {}
+  if missing := [point['model'] for point in rows if 'memory' not in point]:
+    raise InputError(
+        f'{missing[0]}: its memory is not known; expected a result of `bench '
+        'encode` with it, or points with memory'
+    )
+  return rows
 
 
 def draw_lengths(points, *more, split=None, protocol='locost'):

@@ -7,6 +7,7 @@ from locost_jax.attribution import attribution
 from locost_jax.attribution import selected_tokens
 from locost_jax.attribution import words as words_lib
 from locost_jax.errors import InputError
+from locost_jax.evaluation.metrics import metric
 from locost_jax.summarizing import document_files
 from locost_jax.summarizing import documents
 from locost_jax.summarizing import token_places
@@ -16,23 +17,40 @@ COLUMNS = 240  # of the picture of attention, each a part of the document
 _CELLS = dict(aspect='auto', interpolation='nearest')
 
 
-def load(workdir, document, summary=None):
-  """Returns (summarizer, text of the document, text of the summary or None)."""
-  found = _read_one(document)
+def load(workdir, document, summary=None, *, row=0, reference_field=None):
+  """Returns (summarizer, text of the document, text of the summary or None).
+
+  Args:
+    workdir: also any other directory of a model.
+    document: a file.
+    summary: a file with its summary.
+    row: of the document, from 1, in a file of several; 0: it has only one.
+    reference_field: of a row: its summary.
+  """
+  found = _read_one(document, row, reference_field)
   text = found.text if found.as_read is None else found.as_read
-  written = None if summary is None else _read_one(summary).text
+  references = [x for _, own in found.references for x in metric.as_list(own)]
+  written = references[0] if references else None
+  if summary is not None:
+    written = _read_one(summary).text
   return locost_jax.load(workdir), text, written
 
 
-def _read_one(path):
-  """Returns the Document of a file; it must have exactly one."""
+def _read_one(path, row=0, reference_field=None):
+  """Returns a Document of a file; without a row it must have exactly one."""
   problems = []
-  found, _ = document_files.read_all([path], report=problems.append)
+  fields = documents.Fields(reference=reference_field)
+  found, _ = document_files.read_all(
+      [path], fields=fields, report=problems.append
+  )
   if problems:
     raise InputError(problems[0].removeprefix('error: '))
-  if len(found) != 1:
-    raise InputError(f'{path}: has {len(found):,} documents; expected one')
-  return found[0]
+  if row > len(found) or not row and len(found) != 1:
+    expected = f'--row={row}' if row else 'one, or --row=N'
+    raise InputError(
+        f'{path}: has {len(found):,} documents; expected {expected}'
+    )
+  return found[row - 1 if row else 0]
 
 
 def write_summary(summarizer, text, summary=None):
@@ -59,9 +77,10 @@ def weights_of_pages(summarizer, text, summary=None):
   return [source.summary[start:end] for start, end in spans], weights
 
 
-def draw_pages(workdir, document, summary=None):
+def draw_pages(workdir, document, summary=None, *, row=0, reference_field=None):
   """The weight of each page for each word (PageSum 3)."""
-  words, weights = weights_of_pages(*load(workdir, document, summary))
+  of_row = dict(row=row, reference_field=reference_field)
+  words, weights = weights_of_pages(*load(workdir, document, summary, **of_row))
   W, P = weights.shape
   size = min(9, 2 + 0.16 * W), 0.9 + 0.3 * P
   figure, ((axis,),) = style.make_figure(1, 1, *size)
@@ -106,9 +125,13 @@ def attention(summarizer, text, summary=None):
   return [decode([token]) for token in tokens], mass[:, :number], selected
 
 
-def draw_attention(workdir, document, summary=None):
+def draw_attention(
+    workdir, document, summary=None, *, row=0, reference_field=None
+):
   """Attention over the document, and the selected tokens (SimCAS 6)."""
-  tokens, mass, selected = attention(*load(workdir, document, summary))
+  of_row = dict(row=row, reference_field=reference_field)
+  found = attention(*load(workdir, document, summary, **of_row))
+  tokens, mass, selected = found
   T, columns = mass.shape
   below = selected is not None
   rows, height = 1 + below, min(9, 2.2 + 0.13 * T)

@@ -2,9 +2,8 @@
 
 A file of points is JSON Lines with `model` (its colour), `data` (its panel),
 `score` (`low`, `high`: its interval), and, by kind of picture, `memory` and
-`train_memory` in bytes, `length` in tokens, or `examples`. `similarity` reads
-`distance`, `similarity` and `count`. A WORKDIR gives a point for each of its
-tasks: the scores of its best checkpoint's predictions.
+`train_memory` in bytes, `length` in tokens, or `examples`. A WORKDIR gives a
+point for each of its tasks: the scores of its best checkpoint's predictions.
 """
 
 import os
@@ -108,10 +107,10 @@ def of_run(directory, split=None, protocol='locost'):
     low, high = summary['intervals'][protocols.MEAN]
     points.append(
         dict(
-            model=config['model']['name'],
+            model=_name(config['model']),
             data=task,
             length=config['data']['max_input_length'],
-            examples=config['data'].get('train_examples') or None,  # 0: all
+            examples=_examples(config),
             score=summary[protocols.MEAN],
             low=low,
             high=high,
@@ -123,6 +122,19 @@ def of_run(directory, split=None, protocol='locost'):
         'run main --evaluate on it first'
     )
   return points
+
+
+def _name(model):
+  """Returns a model's name; a SimCAS that only reads one chunk is a BART."""
+  is_bart = model.get('chunk') == 'one' and model.get('select') == 'none'
+  return 'bart' if is_bart else model['name']
+
+
+def _examples(config):
+  """Returns the examples that a run learnt from; None: all there are."""
+  if not config['optim']['learning_rate']:
+    return 0
+  return config['data'].get('train_examples') or None
 
 
 def find_predictions(home, step, split=None):

@@ -1,9 +1,8 @@
 """Pictures of sentences and their distance in a document (PageSum)."""
 
-import numpy as np
-
 from locost_jax import files
 from locost_jax.config import kinds
+from locost_jax.errors import InputError
 from papers.figures import points
 from papers.figures import style
 
@@ -11,30 +10,29 @@ BINS = 20  # of figure 4
 _SHARES = kinds.list_of(kinds.number(0, 1))
 
 
-def means(rows):
+def read_similarity(path):
   """Returns (distances, mean similarity at each, mean of all pairs).
 
-  Args:
-    rows: dicts with distance (in sentences) and similarity (a cosine); also
-      with count, if a row is the mean of several pairs.
+  The file is what `papers.score --metrics=locality --output=FILE` writes.
   """
-  found = {}
-  for row in rows:
-    total = found.setdefault(row['distance'], np.zeros(2))
-    count = row.get('count', 1)
-    total += count * row['similarity'], count
-  distances = sorted(found)
-  sums, counts = np.array([found[distance] for distance in distances]).T
-  return distances, sums / counts, sums.sum() / counts.sum()
+  try:
+    found = points.read_json(path)['metrics']['locality']
+    rows = [
+        (row['distance'], row['similarity']) for row in found['similarities']
+    ]
+    return *zip(*rows, strict=True), found['values']['document']['all_pairs']
+  except (LookupError, TypeError):
+    raise InputError(
+        f'{path}: expected what papers.score --metrics=locality --output writes'
+    ) from None
 
 
-def draw_similarity(rows, *more):
+def draw_similarity(result, *results):
   """Similarity of sentences by distance; dashed: the mean (PageSum 1)."""
   figure, ((axis,),) = style.make_figure(1, 1, 4.2, 3.0)
-  paths = [rows, *more]
+  paths = [result, *results]
   for number, (name, path) in enumerate(zip(points.short_names(paths), paths)):
-    read = points.read_rows(path, ('distance', 'similarity'))
-    distances, similarities, mean = means(read)
+    distances, similarities, mean = read_similarity(path)
     look = style.line(number, len(distances))
     axis.plot(distances, similarities, label=name, **look)
     dashed = dict(linestyle=(0, (6, 3)), linewidth=0.8)

@@ -1,18 +1,20 @@
 """Parses papers/README.md and runs its commands at tiny size in one process.
 
 `read` parses the page, `make_home` makes a directory with mock corpora, and
-`run` runs a command there with a tiny model by adding flags. Shell loops run
-only for their first value.
+`run` runs a command there with a tiny model by adding flags.
 """
 
+import contextlib
 import glob
 import gzip
 import importlib
 import importlib.util
+import io
 import json
 from pathlib import Path
 import re
 import shlex
+import subprocess
 from typing import NamedTuple
 
 from absl import flags
@@ -21,7 +23,6 @@ from locost_jax.config import commands
 from locost_jax.data import corpora
 from papers import seeds
 from tests import bart_files
-from tests.evaluation import tiny_models
 from tests.runs import test_main
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +33,7 @@ NUMBERS = {
     'PageSum': dict(table=8, figure=4),
     'SimCAS': dict(table=11, figure=9),
 }
-OF_BART = ('bart', 'pagesum', 'simcas')
+OF_BART = ('bart', 'led', 'pagesum', 'simcas')
 MODEL = dict.fromkeys(('d_model', 'd_ff', 'decoder_d_ff'), 16)
 MODEL |= dict(d_state=4, d_kv=4, num_heads=2)
 MODEL |= dict(num_layers=1, num_decoder_layers=1)
@@ -59,49 +60,55 @@ class Paper(NamedTuple):
 
 def read(text):
   """Returns the Papers of the page, in order."""
-  papers = []
-  for part in re.split('^## ', text, flags=re.M)[1:]:
-    variables, found = {}, {}
+  papers, variables = [], {}
+  head, *parts = re.split('^## ', text, flags=re.M)
+  for part in (head, *parts):
+    found = {}
     for line in part.splitlines():
       if made := re.fullmatch(r"with `(\w+)='(.*)'`", line):
-        variables[made[1]] = made[2]
+        variables[made[1]] = _substitute(made[2], variables)
       elif made := re.fullmatch(r'(\d+)\. (.*)', line):
-        command = made[2]
-        for name, value in variables.items():
-          command = re.sub(rf'\${name}\b', lambda _, v=value: v, command)
         assert int(made[1]) == len(found) + 1, line
-        found[made[1]] = command
+        found[made[1]] = _substitute(made[2], variables)
     rows = [
         [cell.strip() for cell in line.strip('|').split('|')]
         for line in part.splitlines()
         if re.match(r'\|(table|figure) ', line)
     ]
     papers.append(Paper(part.split('\n')[0], found, rows))
-  return papers
+  return papers[1:]
 
 
-def expand(text):
-  """Returns the commands of a line, for a loop one per value."""
+def _substitute(text, variables):
+  """Replaces $NAME in a text."""
+  for name, value in variables.items():
+    text = re.sub(rf'\${name}\b', lambda _, v=value: v, text)
+  return text
+
+
+def expand(text, most=None):
+  """Returns the commands of a line, of loops for the first `most` values."""
   loop = re.fullmatch(r'for (\w+) in (.*?); do (.*); done', text)
   if not loop:
-    return [text]
+    return text.split(' && ')
   return [
-      re.sub(rf'\${loop[1]}\b', lambda _, value=value: value, loop[3])
-      for value in loop[2].split()
+      command
+      for value in shlex.split(loop[2])[:most]
+      for command in expand(_substitute(loop[3], {loop[1]: value}), most)
   ]
 
 
 def stand_in(text):
   """Links runs that a command reads to the first run of their loop."""
-  found = re.findall(r'runs/[\w-]+', text)
-  if '--evaluate' in text and '--workdir' not in text:
-    config = re.search(r'configs/(\w+)\.py(?::(\w+))?', text)
-    found.append('runs/' + '-'.join(filter(None, config.groups())))
-  for name in found if '--evaluate' in text or '.main ' not in text else ():
-    kind = re.match('runs/(simcas-|bart-|pagesum-|finetune_)', name)
-    first = kind and Path(f'{kind[0]}arxiv')
-    if kind and not Path(name).exists() and first.exists():
-      Path(name).symlink_to(first.name)
+  for name in re.findall(r'runs/[\w-]+', text) if '.main ' not in text else ():
+    kind = re.match('runs/(simcas-|pagesum-|finetune_|led-|primera-)', name)
+    first = {'finetune_': 'finetune_arxiv-locost', 'primera-': 'primera-arxiv'}
+    first = kind and Path('runs', first.get(kind[1], f'{kind[1]}arxiv'))
+    for ending in '', '.jsonl':
+      path = Path(name + ending)
+      source = first and Path(f'{first}{ending}')
+      if first and not path.exists() and source.exists():
+        path.symlink_to(source.name)
 
 
 def read_files(text):
@@ -158,18 +165,27 @@ def parse(text, more=()):
   return module, values, commands.parse_flags(values, argv)
 
 
-def run(text):
-  """Runs a command with tiny keys; returns its status."""
+def run(text, stands_in=True):
+  """Runs a command with tiny keys; returns its status.
+
+  Args:
+    text: 'python -m MODULE ...'.
+    stands_in: whether the first run of a loop stands in for the others.
+  """
   text = read_files(text)
-  stand_in(text)
+  if stands_in:
+    stand_in(text)
   name, words = text.split()[2], shlex.split(text)[3:]
   if name == 'papers.seeds':
-    return seeds.main(words)
+    words = [re.sub('^--seeds=.*', '--seeds=2', word) for word in words]
+    return seeds.main([*words, *tiny('main', words)])
   if name == 'bench':
     kept = [word for word in words if not re.fullmatch(REPLACED, word)]
     text = shlex.join(['python', '-m', name, *kept])
   elif name.endswith('.score'):
     text = re.sub(r'hf://[\w./-]+', 'bert', text)
+  elif name.endswith('.summarize'):
+    text = re.sub(r'hf://[\w./-]+', 'runs/finetune_arxiv-led', text)
   module, values, arguments = parse(text, tiny(name, words))
   with commands.one_line_errors():
     return module.main(values, arguments) or 0
@@ -195,9 +211,11 @@ def tiny(name, words):
   if command not in ('main', 'bench'):
     return []
   path = next(
-      (w.partition('=')[2] for w in words if w.startswith('--config=')),
-      'configs/default.py',
+      (w.partition('=')[2] for w in words if w.startswith('--config=')), None
   )
+  if path is None and command == 'main':  # the run's own, which is small
+    return []
+  path = path or 'configs/default.py'
   config = commands.load_config(path)
   keys = {f'model.{k}': v for k, v in MODEL.items() if k in config.model}
   if command == 'bench':
@@ -218,7 +236,7 @@ def make_home(home):
   """Makes a directory with tiny versions of a reader's files."""
   (home / 'configs').symlink_to(ROOT / 'configs')
   bart_files.write(home / 'bart')
-  rows = [_row(number) for number in range(104)]
+  rows = [row(number) for number in range(104)]
   for task in corpora.TABLE:
     for split in 'train', 'validation', 'test':
       few = rows if split == 'train' else rows[:6]
@@ -231,15 +249,9 @@ def make_home(home):
   ]
   test_main.write_rows(home / 'predictions.jsonl', pairs[:6])
   (home / 'report.txt').write_text(rows[0]['document'])
-  tiny_models.bert(home / 'bert')  # for all models of the Hub
-  # Input of `plot`: a point of figure 1, and similarities.
-  point = dict(model='locost', data='govreport', score=37.4, memory=1.0)
-  test_main.write_rows(home / 'points.jsonl', [point])
-  rows = [dict(distance=n, similarity=1 / n) for n in range(1, 5)]
-  test_main.write_rows(home / 'similarity.jsonl', rows)
 
 
-def _row(number):
+def row(number):
   """Returns a row that has the fields of every corpus."""
   parts = [f'House {i} of {number} is {i + 7} years old.' for i in range(5)]
   summary = f'The houses of {number} are old.'
@@ -261,5 +273,13 @@ def enter(home, monkeypatch):
 
   monkeypatch.chdir(home)
   monkeypatch.setenv('LOCOST_JAX_CACHE', str(home / 'programs'))
-  monkeypatch.setenv('PYTHONPATH', str(ROOT))  # of papers.seeds' processes
   monkeypatch.setattr(workers, 'Worker', Here)
+  monkeypatch.setattr(seeds, 'call', _call)
+
+
+def _call(command):
+  """Runs a command of papers.seeds in this process."""
+  out = io.StringIO()
+  with contextlib.redirect_stdout(out):
+    status = run(shlex.join(['python', *command[1:]]))
+  return subprocess.CompletedProcess(command, status, out.getvalue().encode())

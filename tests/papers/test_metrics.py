@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+import re
 
 import numpy as np
 import pytest
@@ -17,6 +18,33 @@ from tests.evaluation import test_score
 from tests.evaluation import test_score_metrics
 
 TEXT, ROWS = test_score_metrics.TEXT, test_score_metrics.ROWS
+
+
+def test_two_systems_are_compared_by_any_metric(tmp_path, capsys):
+  """F1 by hand, matched by id; p is that of all 2^4 exchanges."""
+  rows = [
+      dict(id=str(i), prediction='w b c d'[: 2 * i + 1], reference='b c d')
+      for i in range(4)
+  ]
+  one = test_score.write(tmp_path / 'one.jsonl', rows)
+  rows = [dict(row, prediction='b z') for row in rows[::-1]]
+  rows[0]['prediction'] = 'b c'  # id 3
+  other = test_score.write(tmp_path / 'other.jsonl', rows)
+  flags, target = (f'--compare={other}', '--metrics=answers'), tmp_path / 'x'
+  test_score.call(one, *flags, f'--output={target}', command=score)
+  found = json.loads(target.read_text())['differences']['f1']
+  ours, theirs = [0, 40, 200 / 3, 600 / 7], [40, 40, 40, 80]
+  assert found['means'] == pytest.approx([np.mean(ours), np.mean(theirs)])
+  by = np.subtract(ours, theirs)
+  assert found['difference'] == pytest.approx(by.mean())
+  exchanged = [abs(by @ x) for x in itertools.product((-1, 1), repeat=4)]
+  p = np.mean(np.array(exchanged) >= abs(by.sum()) - 1e-9)
+  assert found['p_randomisation'] == pytest.approx(p, abs=0.02)
+  (line,) = re.findall('^F1 .*', capsys.readouterr().out, re.M)
+  assert f' {np.mean(ours):.2f}  {np.mean(theirs):.2f} ' in line
+  assert f'{found["p_randomisation"]:.4f}' in line
+  with pytest.raises(InputError, match='exists already'):
+    test_score.call(one, f'--output={target}', command=score)
 
 
 def test_novel_ngrams_by_hand():
@@ -226,7 +254,7 @@ def test_submission(tmp_path):
         (['--metrics=novelt'], 'did you mean novelty?'),
         (['--metrics=judge', '--model=x'], '--base_url=: expected an address'),
         (['--metrics=novelty', '--sample=0'], '--sample=0: out of range'),
-        (['--compare=x'], 'python -m locost_jax.score compares'),
+        (['--compare=x', '--correlation'], 'expected one of them'),
     ],
 )
 def test_bad_command_lines_give_one_line(tmp_path, arguments, expected):

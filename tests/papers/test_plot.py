@@ -48,6 +48,7 @@ def make_costs(command):
       for name, k in (('locost', 1000), ('longt5', 3000))
       for n in (1024, 4096)
   ]
+  rows.append(dict(rows[0], length=16384, peak_bytes=16384 * 1000))
   rows.append(
       dict(name='longt5', length=16384, out_of_memory=True, peak_bytes=7)
   )
@@ -73,6 +74,11 @@ def home(tmp_path_factory):
       '\n\n'.join(f'House {i} is old. It has a green door.' for i in range(6))
   )
   (home / 'summary.txt').write_text('An old house.')
+  rows = [
+      dict(document=f'House {i} is old. It is red.', summary=f'House {i}.')
+      for i in (1, 2)
+  ]
+  test_main.write_rows(home / 'rows.jsonl', rows)
   generator = random.Random(0)
   rows = [
       dict(model=model, data=data, score=20 + generator.random(), length=n)
@@ -82,11 +88,10 @@ def home(tmp_path_factory):
       for n in (10, 10, 100)
   ]
   test_main.write_rows(home / 'points.jsonl', rows)
-  rows = [
-      dict(distance=d, similarity=generator.random(), count=c)
-      for d, c in ((1, 3), (2, 1), (1, 1), (4, 2))
-  ]
-  test_main.write_rows(home / 'similar.jsonl', rows)
+  rows = [dict(distance=d, similarity=1 / d, count=9) for d in (1, 2, 4)]
+  locality = dict(similarities=rows, values=dict(document=dict(all_pairs=0.4)))
+  found = dict(pairs=2, metrics=dict(locality=locality))
+  test_main.write_rows(home / 'similar.json', [found])
   pairs = dict(task='arxiv', split='test', distances=[0.0, 0.52, 1.0])
   test_main.write_rows(home / 'pairs.json', [pairs])
   for command in 'encode', 'train':
@@ -108,11 +113,11 @@ INPUTS = {
     'curves': 'run selecting.jsonl',
     'kernels': 'run',
     'kernel_map': 'run',
-    'score_memory': 'points.jsonl',
+    'score_memory': 'points.jsonl run encode.json train.json',
     'score_length': 'points.jsonl run',
     'cost': 'train.json encode.json',
     'page_weights': 'pagesum text.txt summary.txt',
-    'similarity': 'similar.jsonl',
+    'similarity': 'similar.json',
     'interdependent': 'pairs.json pairs.json',
     'selection_training': 'selecting.jsonl',
     'selection_lengths': 'lengths.jsonl',
@@ -157,7 +162,17 @@ def test_every_kind_is_drawn(call, home, tmp_path, kind):
         ('curves no --output=a.png', 'no: no such file'),
         ('curves run --keys=lo --output=a.png', '--keys=lo: no such number'),
         ('cost pairs.json --output=a.png', 'pairs.json: expected a result of'),
-        ('similarity points.jsonl --output=a.png', 'row 1 lacks distance'),
+        (
+            'similarity pairs.json --output=a.png',
+            'pairs.json: expected what papers',
+        ),
+        ('score_memory run --output=a.png', 'locost: its memory is not known'),
+        ('score_memory run train.json --output=a.png', 'is not known'),
+        ('attention simcas rows.jsonl --output=a.png', 'expected one, or --ro'),
+        (
+            'attention simcas rows.jsonl --row=3 --output=a.png',
+            'has 2 documents',
+        ),
         # It was trained on all examples.
         ('low_resource run --output=a.png', 'run: row 1 lacks examples'),
         ('score_length simcas --output=a.png', 'simcas: no config.json of a'),
@@ -269,11 +284,29 @@ def test_circle_areas_show_the_training_memory(tmp_path):
   assert large.get_sizes() / small.get_sizes() == pytest.approx(4)
 
 
+def test_memory_of_a_run_is_that_of_bench_at_its_longest_length(home):
+  given = [str(home / name) for name in ('run', 'encode.json', 'train.json')]
+  (point,) = comparisons.read_memory(given)
+  assert point['model'] == 'locost' and point['data'] == 'tiny'
+  assert point['memory'] == point['train_memory'] == 16384 * 1000
+  (score,) = points_lib.of_run(str(home / 'run'))
+  assert point['score'] == score['score']
+
+
+def test_a_row_and_its_reference_are_drawn(home):
+  """Of PageSum's figure 3 and SimCAS's figure 6: not of what is generated."""
+  field = dict(row=2, reference_field='summary')
+  _, text, summary = one_document.load(
+      str(home / 'simcas'), str(home / 'rows.jsonl'), **field
+  )
+  assert (text, summary) == ('House 2 is old. It is red.', 'House 2.')
+
+
 def test_a_cross_marks_the_length_that_ran_out_of_memory(home, tmp_path):
   figure = costs.draw(str(home / 'train.json'))
   memory, speed = figure.axes
   ours, theirs, cross = memory.lines
-  assert points(ours) == [[1024, 1024 * 1000], [4096, 4096 * 1000]]
+  assert points(ours) == [[n, n * 1000] for n in (1024, 4096, 16384)]
   assert points(theirs)[-1] == [4096, 4096 * 3000]
   assert points(cross) == [[16384, 4096 * 3000]] and cross.get_marker() == 'x'
   assert points(speed.lines[1]) == [[1024, 3000 / 1024], [4096, 3000 / 4096]]
@@ -300,20 +333,14 @@ def test_a_cross_marks_the_length_that_ran_out_of_memory(home, tmp_path):
   assert costs.read([path]) == {'train': {'step, none': [(64, 5, 2.0)]}}
 
 
-def test_similarity_equals_a_plain_sum(home):
-  rows = test_main.read_rows(home / 'similar.jsonl')
-  distances, means, mean = sentences.means(rows)
-  assert distances == [1, 2, 4]
-  for distance, found in zip(distances, means):
-    pairs = [
-        row['similarity']
-        for row in rows
-        for _ in range(row['count'])
-        if row['distance'] == distance
-    ]
-    assert found == pytest.approx(statistics.fmean(pairs))
-  every = [row['similarity'] for row in rows for _ in range(row['count'])]
-  assert mean == pytest.approx(statistics.fmean(every))
+def test_similarity_is_drawn_as_measured(home):
+  figure = sentences.draw_similarity(str(home / 'similar.json'))
+  curve, dashed = figure.axes[0].lines
+  assert points(curve) == [[1, 1], [2, 0.5], [4, 0.25]]
+  assert list(dashed.get_ydata()) == [0.4, 0.4]
+
+
+def test_distances_are_counted(home):
   figure = sentences.draw_distances(str(home / 'pairs.json'))
   heights = [bar.get_height() for bar in figure.axes[0].patches]
   assert np.flatnonzero(heights).tolist() == [0, 10, 19]
