@@ -13,6 +13,7 @@ import sys
 
 from configs import default
 from locost_jax.data import corpus as corpus_lib
+from locost_jax.data import corpus_rows
 from locost_jax.data import gsg
 from locost_jax.data import pages
 from locost_jax.data import preprocessors
@@ -158,10 +159,22 @@ def _sources():
   )
 
 
+def _plain_text():
+  text = '\ufeffhy\xadphen, zero\u200bwidth, e\u0301, 10\u2076, '
+  text += '\u6d77\u306f\u5e83\u304f' * 4 + '\n\u9752\u3044'
+  row = dict(id=text, text=text, targets=text, references=json.dumps([text]))
+  parts = json.dumps(dict(query='q', document=text))
+  return [
+      corpus_rows.plain(dict(row, inputs=parts if paged else text), paged)
+      for paged in (False, True)
+  ]
+
+
 OUTPUTS = dict(
     text=_text,
     gsg=_gsg,
     pages=_pages,
+    plain_text=_plain_text,
     preprocessors=_preprocessors,
     sources=_sources,
     span_corruption=_span_corruption,

@@ -51,6 +51,7 @@ class Job:
     limit: maximum records; 0: all. With a limit one process works.
     number: of this process; the others are set by `build`.
     parts: directory of the blocks.
+    plain_text: see `corpus_rows.Corpus`.
     objects: what this run has found in buckets, so that all processes read it.
   """
 
@@ -62,6 +63,7 @@ class Job:
   processes: int = 1
   number: int = 0
   parts: str = ''
+  plain_text: bool = True
   objects: dict = dataclasses.field(default_factory=object_store.FOUND.copy)
 
 
@@ -127,7 +129,7 @@ def tokenise(job, team=None, finished=None, show=lambda records: None):
   """
   object_store.FOUND.update(job.objects)
   config, parts = ConfigDict(job.config), pathlib.Path(job.parts)
-  found = corpus_lib.corpus(config)
+  found = corpus_lib.corpus(config)._replace(plain_text=job.plain_text)
   shards = found.splits[job.split]
   blocks, finished = [], {} if finished is None else finished
   for shard in range(len(shards)) if job.shards is None else job.shards:

@@ -117,9 +117,12 @@ def _open(config, vocabulary, split, directory, processes, allow_other_caches):
   path, key = locate(config, found, vocabulary, split, directory)
   if in_bucket := object_store.is_uri(config.data.cache_dir):
     path = object_store.copy_cache(config.data, path.name)
+  name = path.name
   path, key = _find_earlier(path, key)
-  begun = path.exists() or pathlib.Path(f'{path}.parts').exists()
-  if config.data.cache_dir and not allow_other_caches and not begun:
+  if in_bucket and path.name != name:
+    path = object_store.copy_cache(config.data, path.name)
+  is_given = config.data.cache_dir and not allow_other_caches
+  if is_given and not _is_begun(path):
     _refuse_others(path, key)
   is_streamed = split == 'train' and is_large(config, found)
   if in_bucket:
@@ -150,15 +153,31 @@ def _caches_beside(path):
 def _find_earlier(path, key):
   """Returns (path, key) of the cache to read instead, if there is one.
 
-  The built-in corpus used to be read from the installed packages. A run that
-  began with such records continues with them.
+  Records used to be made of texts that are not plain, and the built-in corpus
+  used to be read from the installed packages. A run or a cache that began with
+  such records continues with them.
   """
+  older = {name: key[name] for name in key if name != 'plain_text'}
+  earlier = path.with_name(_name(older))
+  if _is_begun(earlier) and not _is_begun(path):
+    return earlier, older
   if key['task'] in corpus_lib.BUILT_IN and not path.exists():
     for other, made_by in _caches_beside(path):
       corpus = made_by.get('corpus') or {}
-      if 'installed' in corpus and made_by == dict(key, corpus=corpus):
+      if 'installed' in corpus and made_by == dict(older, corpus=corpus):
         return other, made_by
   return path, key
+
+
+def _is_begun(path):
+  """Whether a cache is there, or some of its blocks are."""
+  return path.exists() or pathlib.Path(f'{path}.parts').exists()
+
+
+def _name(key):
+  """Returns the name of the directory of a cache."""
+  digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+  return f'{key["task"]}-{key["split"]}-{digest[:16]}'
 
 
 def _refuse_others(path, key):
@@ -245,11 +264,10 @@ def locate(config, found, vocabulary, split, directory):
       max_target_length=data.max_target_length,
       pages=_pages_key(data),
       code=record_versions.key(),
+      plain_text=record_versions.VERSIONS['plain_text'],
   )
   key = json.loads(json.dumps(key))  # as it is read from a file
-  digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
-  name = f'{found.name}-{split}-{digest[:16]}'
-  return pathlib.Path(data.cache_dir or directory) / name, key
+  return pathlib.Path(data.cache_dir or directory) / _name(key), key
 
 
 def _script_key(found, data):
@@ -315,6 +333,7 @@ def _build(config, vocabulary, found, split, key, path, processes=1):
       split,
       limit=_limit(config, found, split),
       processes=processes,
+      plain_text='plain_text' in key,
   )
   stats = blocks.build(job, key, path, show)
   progress.note(

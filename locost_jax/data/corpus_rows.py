@@ -17,6 +17,7 @@ from locost_jax.config import object_store
 from locost_jax.data import gsg
 from locost_jax.data import pages
 from locost_jax.data import sources
+from locost_jax.data import text as text_lib
 from locost_jax.errors import InputError
 
 
@@ -40,6 +41,7 @@ class Corpus(NamedTuple):
   has_files: bool = False  # whether the shards are local files
   # Settings of span corruption; None: no document is corrupted.
   span_corruption: dict | None = None
+  plain_text: bool = True  # whether records are made of `plain` rows
 
   def rows(self, split):
     """Yields the rows of all shards of a split."""
@@ -127,6 +129,22 @@ def make_row(config, settings, where, row):
       targets=row['summary'],
       references=json.dumps(references) if len(references) > 1 else '',
   )
+
+
+def plain(row, paged):
+  """Returns a row of a Corpus whose texts are plain (`places.plain`).
+
+  Args:
+    paged: whether inputs is JSON.
+  """
+  made = dict(row)
+  for name in made.keys() - {'id'}:
+    is_json = name == 'references' or (paged and name == 'inputs')
+    if not is_json:
+      made[name] = text_lib.plain(row[name])
+    elif '\\u' in row[name]:  # without one it is in ASCII
+      made[name] = json.dumps(text_lib.plain(json.loads(row[name])))
+  return made
 
 
 def count_pages(rows, data):

@@ -2,7 +2,7 @@
 
 The steps, of which those in brackets are optional:
 
-  [gap sentences] -> [pages] or tokens -> [corrupt spans] -> prepend bos, if any
+  [plain text] -> [gap sentences] -> [pages] or tokens -> [corrupt spans] -> prepend bos, if any
   -> trim -> append eos
 
 data/blocks.py writes the examples to a cache, data/inspect.py measures them,
@@ -12,6 +12,7 @@ and data/seqio_tasks.py hands them to SeqIO, which trims them itself.
 import itertools
 import json
 
+from locost_jax.data import corpus_rows
 from locost_jax.data import gsg
 from locost_jax.data import pages
 from locost_jax.data import span_corruption
@@ -44,7 +45,7 @@ def maker(found, data, vocabulary):
   corrupt = spans and span_corruption.maker(vocabulary, data, spans)
 
   def make(row, keep_empty=False):
-    made = _texts(row, found)
+    made = _texts(row, found, bool(data.pages))
     if made is None:
       return None
     text, reference = made['text'], made['reference']
@@ -69,13 +70,15 @@ def maker(found, data, vocabulary):
   return make
 
 
-def _texts(row, found):
+def _texts(row, found, paged):
   """Returns id, text and reference of a row's example, or None."""
   # '?' replaces a lone surrogate, which UTF-8 does not have.
   row = {
       key: value.encode('utf-8', 'replace').decode()
       for key, value in row.items()
   }
+  if found.plain_text:
+    row = corpus_rows.plain(row, paged)
   if found.gsg is None:
     return dict(
         id=row['id'],

@@ -9,6 +9,7 @@ edits to these modules keep all caches valid.
 VERSIONS = dict(
     gsg=1,
     pages=1,
+    plain_text=1,  # `corpus_rows.plain`, which older caches lack
     preprocessors=1,
     sources=1,  # for the built-in corpus
     span_corruption=1,

@@ -49,7 +49,11 @@ class StreamedCache:
     processes = 0 if self.total() is not None else processes
     first = order.permutation(self._shards, self._seed, order.SHARDS, 0)
     job = blocks.Job(
-        config.to_dict(), vocabulary, key['split'], tuple(first.tolist())
+        config.to_dict(),
+        vocabulary,
+        key['split'],
+        tuple(first.tolist()),
+        plain_text='plain_text' in key,
     )
     self._workers = workers.Workers(
         tokenise_shards,

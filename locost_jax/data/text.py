@@ -210,6 +210,15 @@ def sentence_spans(text, lower_case=False):
   return spans
 
 
+def plain(value):
+  """Returns a text, or the strings of JSON, as `places.plain` text."""
+  if isinstance(value, dict):
+    return {name: plain(part) for name, part in value.items()}
+  if isinstance(value, list):
+    return [plain(part) for part in value]
+  return places.plain(value) if isinstance(value, str) else value
+
+
 def squeeze(text):
   """Replaces every run of white space by one space and strips the ends."""
   return ' '.join(text.split())

@@ -65,20 +65,21 @@ class LeftOut(dict):
 
 
 def clean(placed):
-  """Returns a Placed as plain text, with its places where they were.
+  """Returns a Placed as `plain` text, with its places where they were."""
+  bounds = [0, *(place.start for place in placed.places), len(placed.text)]
+  texts = [plain(placed.text[a:b]) for a, b in itertools.pairwise(bounds)]
+  labels = [plain(place.label) for place in placed.places]
+  found = tuple(map(Place, itertools.accumulate(map(len, texts)), labels))
+  return placed._replace(text=''.join(texts), places=found)
+
+
+def plain(text):
+  """Returns a text as plain text: what documents and training data become.
 
   Characters are composed (NFC); soft hyphens, zero-width characters, direction
   marks and byte order marks are removed; lines of Chinese and Japanese that
   were broken at a width are joined.
   """
-  bounds = [0, *(place.start for place in placed.places), len(placed.text)]
-  texts = [_plain(placed.text[a:b]) for a, b in itertools.pairwise(bounds)]
-  labels = [_plain(place.label) for place in placed.places]
-  found = tuple(map(Place, itertools.accumulate(map(len, texts)), labels))
-  return placed._replace(text=''.join(texts), places=found)
-
-
-def _plain(text):
   if text.isascii():
     return text
   text = _UNSEEN.sub('', unicodedata.normalize('NFC', text))

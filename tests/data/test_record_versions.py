@@ -1,6 +1,7 @@
 """Caches stay valid across edits of the code until a version is raised."""
 
 import json
+import shutil
 
 import pytest
 
@@ -10,6 +11,7 @@ from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import corpus_rows
 from locost_jax.data import gsg
 from locost_jax.data import record_versions
+from locost_jax.data import streamed as streamed_lib
 from tests import golden_records
 from tests.batches import BYTES
 from tests.data import test_gsg
@@ -41,7 +43,7 @@ def test_a_changed_output_is_detected(monkeypatch):
 
 
 def place(tmp_path, monkeypatch):
-  """The name of the cache of a file with a fixed path and time."""
+  """The path and the key of the cache of a file with a fixed path and time."""
   path = tmp_path / 'train.jsonl'
   path.write_text('{}\n')
   monkeypatch.setattr(  # path, bytes, modification time
@@ -52,12 +54,79 @@ def place(tmp_path, monkeypatch):
   config = default.get_config()
   config.data.train_files = str(path)
   corpus = corpus_lib.corpus(config)
-  return cache_lib.locate(config, corpus, BYTES, 'train', 'caches')[0].name
+  return cache_lib.locate(config, corpus, BYTES, 'train', tmp_path / 'caches')
 
 
 def test_caches_of_earlier_releases_stay_valid(tmp_path, monkeypatch):
-  """The name of this cache at commit 46990e7."""
-  assert place(tmp_path, monkeypatch) == 'jsonl-train-be8004cc34444bbe'
+  """With the name of this cache at commit 46990e7, whole or begun."""
+  path, key = place(tmp_path, monkeypatch)
+  assert cache_lib._find_earlier(path, key) == (path, key)
+  earlier = path.with_name('jsonl-train-be8004cc34444bbe')
+  for begun in path.with_name(f'{earlier.name}.parts'), earlier:
+    begun.mkdir(parents=True)
+    found, made_by = cache_lib._find_earlier(path, key)
+    assert found == earlier and made_by == {
+        name: key[name] for name in key if name != 'plain_text'
+    }
+    begun.rmdir()
+
+
+BROKEN = '海は広く' * 4 + '\n'
+RAW = f'\ufeffhy\xadphens, zero\u200bwidth. e\u0301\u2076. {BROKEN}青い。'
+PLAIN = f'hyphens, zerowidth. é\u2076. {BROKEN.strip()}青い。'
+
+
+@pytest.mark.parametrize('form', ['', 'document', 'gsg'])
+@pytest.mark.parametrize('streamed', [False, True])
+def test_new_records_have_plain_text_and_begun_ones_their_own(
+    tmp_path, form, streamed, monkeypatch
+):
+  row = dict(id='a\xad', document=RAW, summary=RAW, documents=[RAW, RAW])
+  row |= dict(
+      references=[RAW, 'x'], query='q\xad', text='One. Two. Three. Four. ' + RAW
+  )
+  for i in range(2):
+    (tmp_path / f'{i}.jsonl').write_text(json.dumps(row) + '\n')
+  config = default.get_config()
+  files = f'{tmp_path}/*.jsonl'
+  config.data.update(train_files=files, validation_files=files)
+  config.data.update(max_input_length=999, max_target_length=999)
+  config.data.update(input_field='text' if form == 'gsg' else 'document')
+  config.gsg = dict(strategy='lead', ratio=0.3) if form == 'gsg' else None
+  if form == 'document':
+    config.data.update(pages=form, num_pages=2, page_length=400)
+  if streamed:
+    monkeypatch.setattr(cache_lib, 'STREAM_BYTES', 0)
+    config.data.window_shards = 1
+  read = lambda: read_first(config, tmp_path)
+  found = corpus_lib.corpus(config)
+  path, key = cache_lib.locate(config, found, BYTES, 'train', tmp_path)
+  made = read()
+  assert path.exists() and made['id'] == 'a\xad'
+  if form != 'gsg':
+    assert made['reference'] == PLAIN and made['references'] == [PLAIN, 'x']
+  text = BYTES.decode(made['inputs'])
+  assert 'hyphens, zerowidth. é' in text and '\xad' not in text
+  assert '広く青い' in text and (form == 'gsg' or text.startswith('q\n\n'))
+  shutil.rmtree(path)
+  older = {name: key[name] for name in key if name != 'plain_text'}
+  earlier = path.with_name(cache_lib._name(older))
+  (earlier if streamed else path.with_name(f'{earlier.name}.parts')).mkdir()
+  made = read()
+  assert earlier.exists() and not path.exists()
+  text = BYTES.decode(made['inputs'])
+  assert 'hy\xadphens, zero\u200bwidth. e\u0301' in text
+  assert form == 'gsg' or made['reference'] == RAW
+
+
+def read_first(config, directory):
+  """The first record of the training split."""
+  cache = cache_lib.open_cache(config, BYTES, 'train', directory, 1)
+  records = cache.window(0, 0)[0][0]
+  if isinstance(cache, streamed_lib.StreamedCache):
+    cache.wait()
+    cache.close()
+  return records
 
 
 def test_texts_of_another_script_have_another_cache(tmp_path):
@@ -77,12 +146,12 @@ def test_texts_of_another_script_have_another_cache(tmp_path):
   assert ['sentences' in key for key in keys] == [0, 0, 0, 0, 1, 1]
 
 
-@pytest.mark.parametrize('module', record_versions.RECORDS)
+@pytest.mark.parametrize('module', [*record_versions.RECORDS, 'plain_text'])
 def test_a_raised_version_makes_another_cache(module, tmp_path, monkeypatch):
-  before = place(tmp_path, monkeypatch)
+  before = place(tmp_path, monkeypatch)[0].name
   raised = record_versions.VERSIONS[module] + 1
   monkeypatch.setitem(record_versions.VERSIONS, module, raised)
-  assert place(tmp_path, monkeypatch) != before
+  assert place(tmp_path, monkeypatch)[0].name != before
 
 
 def test_a_raised_version_makes_another_built_in_corpus(monkeypatch):
