@@ -39,7 +39,7 @@ _BLOCKS = (
 _BREAKS = {
     **dict.fromkeys(_BLOCKS.split(), '\0'),
     **dict.fromkeys(('li', 'option', 'tr'), '\1'),
-    **dict.fromkeys(('td', 'th'), ' '),
+    **dict.fromkeys(('td', 'th'), '\5'),
 }
 _HEADINGS = frozenset('h1 h2 h3 h4 h5 h6'.split())
 _ENCODING = re.compile(
@@ -190,7 +190,7 @@ _FRACTION = re.compile(
 _APART = re.compile(
     '(?<=\\w\\w)\x15+(?=\\w)|(?<=\\w)\x15+(?=\\w\\w)|(?<=\\d)\x15+(?=\\d)'
 )
-_MARK = re.compile('[\0-\4\x0e-\x15]')
+_MARK = re.compile('[\0-\5\x0e-\x15]')
 _STRAY = {_UP: '^', _DOWN: '_', _BY: '/'}  # the others are removed
 _DEPTH = 8  # of nested marks; deeper ones are written as _STRAY has them
 _ATOM = re.compile(r'[\w.,′]*|.|\([^()]*\)|\[[^\[\]]*\]')
@@ -237,7 +237,8 @@ class _Page:
   """Collects the text of a page.
 
   While reading, \\0 marks the end of a paragraph, \\1 the end of a line, \\2
-  and \\3 preserved newlines and spaces, and \\4 the beginning of a heading.
+  and \\3 preserved newlines and spaces, \\4 the beginning of a heading, and \\5
+  that of a cell.
   """
 
   def __init__(self, text, left_out, is_plain=False):
@@ -360,7 +361,7 @@ class _Page:
     text = ''.join(self._parts)
     if not self._is_plain:
       text = places.WIDE_BREAK.sub('', text.replace(' \n', '\n'))
-    text = write_marks(text.replace('\n', ' '))
+    text = write_marks(text.replace('\n', ' ').replace('\5', ' '))
     # Move the mark of a heading directly before its first character.
     text = re.sub('\4(?= *(?:[\0\1]|\\Z))', '', text)  # an empty heading
     text = re.sub('\4([\2\3 ]+)', '\\1\4', text)
@@ -416,7 +417,8 @@ def _written(found):
 
 def _grouped(text, after=''):
   """Returns a text in brackets, unless it cannot be misread without them."""
-  is_one = _ATOM.fullmatch(text) and not after.isalnum()
+  is_near = after.isalnum() and not places.WIDE.match(after)
+  is_one = _ATOM.fullmatch(text) and not is_near
   return text if is_one else f'({text})'
 
 

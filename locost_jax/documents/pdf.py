@@ -21,6 +21,7 @@ import resource
 import subprocess
 import sys
 from typing import NamedTuple
+import unicodedata
 
 from locost_jax.documents import markup
 from locost_jax.documents.places import LeftOut
@@ -54,13 +55,19 @@ _UNSPACED = re.compile(
 # A line up to a newline or PDFium's mark for a hyphen at its end.
 _LINE = re.compile('[^\\s\ufffe\x02][^\n\ufffe\x02]*[\ufffe\x02]?')
 _BESIDE_NUMBER = re.compile(r'(?<=\d)[ ]+(?=\D)|(?<=\D)[ ]+(?=\d+\s*\Z)')
+# Words of Hebrew, Arabic and their kin.
+_FROM_RIGHT = re.compile('[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]{2,}')
+# Marks of PDFium for a hyphen, and a bullet of symbol fonts.
+_PLAIN = str.maketrans({'\ufffe': '-', '\x02': '-', '\uf0b7': '•'})
 # The pairs of a compound: 'end-to-end' has 'end-to' and 'to-end'.
 _PAIR = re.compile(r'(?<!\w)(?=(\w+-\w+))')
 _DIGITS = re.compile(r'\d\d+')
 # The dot leaders of a table of contents.
 _LEADERS = re.compile(r' ?(?:\. ?){5,}')
 # A number alone, or of a number of pages: '- 3 -', '3 / 20'.
-_ONLY_NUMBERS = re.compile(r'[\s/|·•–—-]*#[\s/|·•–—-]*(?:\d+[\s|·•–—-]*)?')
+_ONLY_NUMBERS = re.compile(
+    r'(?:\d+ ?/)?[\s/|·•–—-]*#[\s/|·•–—-]*(?:\d+[\s|·•–—-]*)?'
+)
 _PARTED = re.compile('# ?[|·•—–]|[|·•—–] ?#')
 _ROMAN = re.compile(r'[ivxlc]+', re.IGNORECASE)
 # Words of lines that count pages: 'Page 3 of 20'.
@@ -165,17 +172,45 @@ def _page_lines(page, share, height):
     is_split = min(at, 1 - at) < _MARGIN and any(
         map(is_wide, _BESIDE_NUMBER.finditer(line))
     )
+    line = _FROM_RIGHT.sub(lambda word: _reordered(word, start, place), line)
     for digits in reversed([*_DIGITS.finditer(line)]):
       first, last = start + digits.start(), start + digits.end() - 1
-      large = 0.9 * size_of(first)
-      if size_of(last) < large:  # raised or lowered
-        small = next(i for i in range(first, last + 1) if size_of(i) < large)
-        mark = '^' if place(small)[1] > place(first)[1] else '_'
+      large, base = size_of(first), place(first)[1]
+      moved = [  # raised or lowered
+          i
+          for i in range(first, last + 1)
+          if size_of(i) < 0.9 * large or abs(place(i)[1] - base) > 0.2 * large
+      ]
+      if moved and moved[-1] == last:
+        small = moved[0]
+        mark = '^' if place(small)[1] > base else '_'
         mark = ' ' if line[digits.end() :][:1] in ('/', '⁄') else mark
         line = line[: small - start] + mark + line[small - start :]
-    words = line.replace('\ufffe', '-').replace('\x02', '-').split()
+    words = line.translate(_PLAIN).split()
     lines.append(_Line(' '.join(words), at, size / height, is_split))
   return lines
+
+
+def _reordered(word, start, place):
+  """Returns a word of a line in the order in which it is read: by its places.
+
+  Marks follow the letter that they are above or below. Lam and alef may share a
+  glyph, and some files name them in the other order.
+  """
+  at = [place(start + i)[0] for i in range(*word.span())]
+  letters = [x for x, c in zip(at, word[0]) if not unicodedata.combining(c)]
+  found = []
+  for x, letter in zip(at, word[0]):
+    is_mark = unicodedata.combining(letter) > 0
+    if is_mark:
+      x = max((y for y in letters if y <= x + 1), default=x)
+    found.append((-x, is_mark, letter))
+  found.sort(key=lambda one: one[:2])
+  text = ''
+  for _, group in itertools.groupby(found, key=lambda one: one[0]):
+    glyph = ''.join(letter for *_, letter in group)
+    text += re.sub('\\A([اأإآ])ل(?=\\W*\\Z)', r'ل\1', glyph)
+  return text
 
 
 def _annotations(form, page):
@@ -249,12 +284,14 @@ def _read_lines(data, where, max_bytes):
 def _without_heads(pages, left_out):
   """Returns the pages without running heads and page numbers."""
   seen = collections.defaultdict(list)  # key -> [(page, index of the line)]
+  apart = collections.defaultdict(list)  # key -> pages that part it from text
   for number, lines in enumerate(pages):
-    for key, i in _edges(lines, number):
+    for key, i, is_apart in _edges(lines, number):
       seen[key].append((number, i))
+      apart[key] += [number] * is_apart
   heads = set()
-  for (*_, is_sure), found in seen.items():
-    numbers = dict.fromkeys(number for number, _ in found)
+  for key, found in seen.items():
+    numbers, is_sure = dict.fromkeys(apart[key]), key[-1]
     step = min((b - a for a, b in itertools.pairwise(numbers)), default=0)
     # A title and a number that count on each page, such as 'Section 3', may be
     # the text's; on every second page they are a head.
@@ -270,7 +307,9 @@ def _without_heads(pages, left_out):
 
 
 def _edges(lines, page):
-  """Yields ((text, offset, place, is_sure), index) of lines that may be heads.
+  """Yields (key, index, whether it is apart) of lines that may be heads.
+
+  A key is (text, offset, place, is_sure).
 
   They are heads if this recurs: the text, with '#' for one number; that number
   less the page's, or None; and the place, in 1/400 of the height.
@@ -291,8 +330,9 @@ def _edges(lines, page):
     is_apart = max(inwards) > _APART * usual
     is_margin = min(line.y, 1 - line.y) < _MARGIN
     place = round(400 * line.y)
-    if is_margin and (is_apart or is_top and line.text.isupper()):
-      yield (line.text, None, place, True), i
+    if is_margin:
+      is_head = is_apart or is_top and line.text.isupper()
+      yield (line.text, None, place, True), i, is_head
     for text, number in _numbers(line.text):
       words = re.findall(r'[^\W\d_]+', text.lower())
       is_sure = (
@@ -302,7 +342,7 @@ def _edges(lines, page):
       )
       if is_sure or words and is_margin and is_apart:
         is_sure = bool(is_sure or line.is_split or _PARTED.search(text))
-        yield (text, number - page, place, is_sure), i
+        yield (text, number - page, place, is_sure), i, True
 
 
 def _numbers(line):
@@ -317,11 +357,15 @@ def _numbers(line):
 
 def _join(pages):
   """Joins the lines of all pages to paragraphs; returns a Placed."""
+  # Words, pairs, the last characters of lines, and, as None, the lines.
   known = collections.Counter()
   for text in [line.text.lower() for lines in pages for line in lines]:
     known.update(re.findall(r'\w+', text))
     if '-' in text:
       known.update(_PAIR.findall(text))
+    known['\u2010'] += bool(re.search('\\w\u2010\\w', text))
+    known[text[-1], 'last'] += 1
+    known[None] += 1
   parts, places, at, before = [], [], 0, None
   for number, lines in enumerate(pages, start=1):
     lengths = sorted(len(line.text) for line in lines) or [0]
@@ -352,6 +396,10 @@ def _between(before, line, long, known):
     rest = re.match(r'\w+(?:-\w+)*', line.text)
     if first[-1:].isalnum() and rest:
       return _hyphen(text[-1], first.lower(), rest[0], known)
+  is_number = text[-1].isdigit() and line.text[0].isdigit()
+  is_small = line.size < 0.9 * before.size
+  if is_number and is_small and 0 < line.y - before.y < before.size:
+    return '^'
   is_short = len(text) < _SHORT * long
   is_resized = abs(line.size - before.size) > 0.1 * line.size
   if is_short and (
@@ -375,8 +423,14 @@ def _hyphen(hyphen, first, rest, known):
     return '' if compound > whole else None
   if rest in ('and', 'or', 'und', 'oder'):
     return ' '
+  if hyphen == '\u2010' and not known[hyphen]:  # only at the end of lines
+    return None
+  # A text that is hyphenated is so often, and in one way.
+  count = known[hyphen, 'last']
+  is_rare = known[None] > 100 and 50 * count < known[None]
+  is_other = known['\u2010', 'last'] and not known['\u2010']
   is_compound = compound or '-' in first + rest or not rest[0].islower()
-  return '' if is_compound else None
+  return '' if is_compound or is_rare or is_other else None
 
 
 if __name__ == '__main__':

@@ -18,6 +18,7 @@ MARKS = (
     '\u3002\uff01\uff1f\uff61\u061f\u06d4\u0589\u0964\u0965\u104b\u1362\u1367'
     '\u17d4\u17d5'
 )
+WIDE = re.compile(f'[{_WIDE}]')
 WIDE_BREAK = re.compile(f'\n(?<=[{_WIDE}]\n)[ \t]*(?=[{_WIDE}])')
 # A break at the width of a page; shorter lines may be verses.
 _WRAPPED = re.compile(
@@ -64,26 +65,28 @@ class LeftOut(dict):
     )
 
 
-def clean(placed):
+def clean(placed, is_wrapped=True):
   """Returns a Placed as `plain` text, with its places where they were."""
   bounds = [0, *(place.start for place in placed.places), len(placed.text)]
-  texts = [plain(placed.text[a:b]) for a, b in itertools.pairwise(bounds)]
+  texts = [
+      plain(placed.text[a:b], is_wrapped) for a, b in itertools.pairwise(bounds)
+  ]
   labels = [plain(place.label) for place in placed.places]
   found = tuple(map(Place, itertools.accumulate(map(len, texts)), labels))
   return placed._replace(text=''.join(texts), places=found)
 
 
-def plain(text):
+def plain(text, is_wrapped=True):
   """Returns a text as plain text: what documents and training data become.
 
   Characters are composed (NFC); soft hyphens, zero-width characters, direction
   marks and byte order marks are removed; lines of Chinese and Japanese that
-  were broken at a width are joined.
+  were broken at a width are joined, unless the reader knows its lines.
   """
   if text.isascii():
     return text
   text = _UNSEEN.sub('', unicodedata.normalize('NFC', text))
-  return _WRAPPED.sub('', text)
+  return _WRAPPED.sub('', text) if is_wrapped else text
 
 
 def with_headings(text, headings, notes=()):

@@ -149,4 +149,6 @@ def read(kind, data, where, most=None):
     for begin, name, todo, *known in _OTHERS:
       if kind not in known and re.match(begin, head, re.DOTALL):
         raise InputError(f'{where}: is {name}, expected text; {todo}')
-  return places.clean(READERS.get(kind, read_text)(data, where, most))
+  reader = READERS.get(kind, read_text)
+  is_wrapped = reader in (read_text, read_markdown)
+  return places.clean(reader(data, where, most), is_wrapped)

@@ -59,7 +59,6 @@ class Text:
     self.title = self.source.split('\n', 1)[0].removeprefix('# ')
 
   def pandoc(self, to, *options):
-    """Converts the source with pandoc, to standard output."""
     import pypandoc
 
     direction = ('-Mdir=rtl',) * (self.name == 'arabic')
@@ -88,13 +87,8 @@ class Text:
     """Converts a file with LibreOffice; `to` is an ending and its filter."""
     home = f'-env:UserInstallation=file://{self.folder}/office'
     out = self.folder / 'out'
-    run(
-        'soffice',
-        home,
-        *f'--headless --outdir {out} --convert-to'.split(),
-        to,
-        path,
-    )
+    options = f'--headless --outdir {out} --convert-to'.split()
+    run('soffice', home, *options, to, path)
     return (out / f'{path.stem}.{to.split(":")[0]}').read_bytes()
 
   def plain_word(self):
@@ -106,15 +100,15 @@ class Text:
     """A Word file of pandoc with a head, a foot and columns, or what it becomes."""
     import docx
     from docx import oxml
-    from docx.shared import Mm
+    from docx import shared
 
     xml = lambda tag: oxml.parse_xml(f'<w:{tag} {_WORD}/>')
     path = self.folder / 'word.docx'
     document = docx.Document(self.plain_word())
     section = document.sections[0]
     if columns == 1:
-      section.page_width, section.page_height = Mm(148), Mm(210)
-      section.left_margin = section.right_margin = Mm(18)
+      section.page_width, section.page_height = map(shared.Mm, (148, 210))
+      section.left_margin = section.right_margin = shared.Mm(18)
     section.header.paragraphs[0].text = self.title
     section.footer.paragraphs[0]._p.append(xml('fldSimple w:instr="PAGE"'))
     section._sectPr.append(xml(f'cols w:num="{columns}" w:space="360"'))
@@ -142,7 +136,6 @@ class Text:
     return run('groff', '-k', '-t', '-Tpdf', '-ms', input=text.encode())
 
   def reportlab(self):
-    """A PDF of ReportLab; its Chinese font is not in the file."""
     from reportlab import platypus
     from reportlab.lib import styles
     from reportlab.pdfbase import cidfonts

@@ -27,6 +27,8 @@ PAGES = {
     'dro<span class="pagenum"><a id="p">13</a></span>ps': 'drops',
     'a<ruby>漢<rp>(</rp><rt>かん<rb>字<rt>じ</ruby>b': 'a漢字b',
     '日本\n<b>語</b>です\na b\nc': '日本語です a b c',
+    '每10<sup>6</sup>页\n<li>一，\n<li>二': '每10^6页\n一，\n二',
+    '<td>国家\n<td>年份</td>\n<td>票数</td>': '国家 年份 票数',
     MATH.format('<mfrac><mn>1</mn><mn>3</mn></mfrac>'): '1/3',
     MATH.format('<mn>2</mn><mfrac><mi>a</mi><mn>3</mn></mfrac>'): '2 a/3',
     MATH.format('<msup><mn>10</mn>\n<mn>6</mn></msup>') + KATEX: '10^6',
