@@ -26,10 +26,6 @@ class Archive:
   def __contains__(self, name):
     return name in self._file.NameToInfo
 
-  def is_locked(self, name):
-    """Whether a file has a password."""
-    return name in self and bool(self._file.getinfo(name).flag_bits & 1)
-
   def read(self, name):
     """Returns the bytes of a file; an InputError if they are too many."""
     # zipfile never unpacks more than `file_size` bytes.

@@ -30,7 +30,7 @@ def read(data, where, max_bytes=None):
   left_out, texts, headings, at = places.LeftOut(), [], [], 0
   with archive.open_archive(data, where, 'EPUB', max_bytes) as book:
     order, titles = _order(book, left_out)
-    if _encrypted(book) & set(order) or any(map(book.is_locked, order)):
+    if _encrypted(book) & set(order):
       raise InputError(
           f'{where}: an encrypted EPUB (DRM), which cannot be read'
       )

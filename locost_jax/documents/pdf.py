@@ -57,8 +57,6 @@ _LINE = re.compile('[^\\s\ufffe\x02][^\n\ufffe\x02]*[\ufffe\x02]?')
 _BESIDE_NUMBER = re.compile(r'(?<=\d)[ ]+(?=\D)|(?<=\D)[ ]+(?=\d+\s*\Z)')
 # Words of Hebrew, Arabic and their kin.
 _FROM_RIGHT = re.compile('[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]{2,}')
-# Marks of PDFium for a hyphen, and a bullet of symbol fonts.
-_PLAIN = str.maketrans({'\ufffe': '-', '\x02': '-', '\uf0b7': '•'})
 # The pairs of a compound: 'end-to-end' has 'end-to' and 'to-end'.
 _PAIR = re.compile(r'(?<!\w)(?=(\w+-\w+))')
 _DIGITS = re.compile(r'\d\d+')
@@ -176,17 +174,16 @@ def _page_lines(page, share, height):
     for digits in reversed([*_DIGITS.finditer(line)]):
       first, last = start + digits.start(), start + digits.end() - 1
       large, base = size_of(first), place(first)[1]
-      moved = [  # raised or lowered
-          i
-          for i in range(first, last + 1)
-          if size_of(i) < 0.9 * large or abs(place(i)[1] - base) > 0.2 * large
-      ]
-      if moved and moved[-1] == last:
-        small = moved[0]
+      is_moved = lambda i: (  # raised or lowered
+          size_of(i) < 0.9 * large or abs(place(i)[1] - base) > 0.2 * large
+      )
+      if is_moved(last):
+        small = next(filter(is_moved, range(first, last + 1)))
         mark = '^' if place(small)[1] > base else '_'
         mark = ' ' if line[digits.end() :][:1] in ('/', '⁄') else mark
         line = line[: small - start] + mark + line[small - start :]
-    words = line.translate(_PLAIN).split()
+    line = line.replace('\ufffe', '-').replace('\x02', '-')
+    words = line.replace('\uf0b7', '•').split()  # of symbol fonts
     lines.append(_Line(' '.join(words), at, size / height, is_split))
   return lines
 
