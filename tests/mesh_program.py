@@ -206,6 +206,18 @@ def step(meshes, in_pieces, dtype='float32'):
   return steps(make_config(), make_batch(), meshes, in_pieces, dtype)
 
 
+def windowed(models, meshes):
+  """`steps` of BARTs with other encoders: {name: keys} -> {name: results}."""
+  results, sizes = {}, dict(d_model=32, d_ff=64, decoder_d_ff=64, num_heads=8)
+  sizes |= dict(num_layers=2, num_decoder_layers=1, vocab_size=96, pad_id=0)
+  for name, keys in models.items():
+    config = default.get_config()
+    config.model = getattr(default, name)()
+    config.model.update(sizes | dict(dropout_rate=0.0) | keys)
+    results[name] = steps(config, make_batch(), meshes, True, 'float64')
+  return results
+
+
 def steps(config, batch, meshes, in_pieces, dtype):
   """Returns how much a step on each mesh differs from one device's.
 

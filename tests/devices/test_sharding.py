@@ -99,6 +99,8 @@ def test_documents_on_several_devices():
       ('pagesum', 7, 'mesh.sequence=2: does not divide data.num_pages=7'),
       ('pagesum', 1, 'mesh.sequence=2: does not divide data.num_pages=1'),
       ('bart', 0, 'mesh.sequence=2: only LOCOST and models that read pages or'),
+      ('pegasus_x', 0, 'chunks can split a document .*, not pegasus_x'),
+      ('bigbird_pegasus', 0, 'can split a document .*, not bigbird_pegasus'),
   ):
     with pytest.raises(InputError, match=words):
       sharding.check_model(getattr(default, name)(), mesh, pages)
