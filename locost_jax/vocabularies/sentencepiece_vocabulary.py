@@ -27,11 +27,12 @@ class SentencePieceVocabulary:
   pad_id, eos_id, unk_id = token_ids.PAD_ID, token_ids.EOS_ID, token_ids.UNK_ID
   bos_id, start_id = None, token_ids.PAD_ID
 
-  def __init__(self, path, extra_ids=token_ids.EXTRA_IDS):
+  def __init__(self, path, extra_ids=token_ids.EXTRA_IDS, has_t5s_unk=True):
     """Loads a model.
 
     Args:
-      path: a SentencePiece model file with pad 0, eos 1, unk 2.
+      path: a SentencePiece model file with pad 0, eos 1, and unk 2 if
+        has_t5s_unk.
       extra_ids: number of sentinels to add after the pieces; None: 100, unless
         the model has sentinels (mT5's).
     """
@@ -46,7 +47,9 @@ class SentencePieceVocabulary:
         getattr(self._processor, name)()
         for name in ('pad_id', 'eos_id', 'unk_id')
     )
-    if ids != (token_ids.PAD_ID, token_ids.EOS_ID, token_ids.UNK_ID):
+    *_, self._unknown = ids
+    wanted = token_ids.PAD_ID, token_ids.EOS_ID, token_ids.UNK_ID
+    if ids[: 3 if has_t5s_unk else 2] != wanted[: 3 if has_t5s_unk else 2]:
       raise InputError(
           f"{path}: expected the ids pad 0, eos 1, unk 2 (T5's), "
           f'got pad {ids[0]}, eos {ids[1]}, unk {ids[2]}'
@@ -62,7 +65,7 @@ class SentencePieceVocabulary:
     self.size = self._processor.get_piece_size()
     self.fingerprint = token_ids.fingerprint(self.model, extra_ids)
     newline = self._processor.piece_to_id('\n')
-    self._newline_id = None if newline == token_ids.UNK_ID else newline
+    self._newline_id = None if newline == self._unknown else newline
 
   def _pieces(self):
     count = self._processor.get_piece_size()
@@ -81,7 +84,7 @@ class SentencePieceVocabulary:
   def unknown_ids(self):
     """The ids of characters that the model lacks, see `token_ids`."""
     pieces = {piece: i for i, piece in enumerate(self._pieces())}
-    return token_ids.find_unknown(pieces, token_ids.UNK_ID)
+    return token_ids.find_unknown(pieces, self._unknown)
 
   def encode(self, text):
     """Returns the ids of a text as a list, without an end mark."""
@@ -138,7 +141,7 @@ class SentencePieceVocabulary:
       if i == self._newline_id:
         lines.append([])
       elif i != token_ids.PAD_ID and i not in skipped:
-        lines[-1].append(i if 0 <= i < self.size else token_ids.UNK_ID)
+        lines[-1].append(i if 0 <= i < self.size else self._unknown)
     return '\n'.join(self._processor.decode(line) for line in lines)
 
 
@@ -147,24 +150,27 @@ class PegasusVocabulary(SentencePieceVocabulary):
 
   They are those of the model plus 103, except pad 0 and eos 1. In between are
   <mask_1> (2), <mask_2> (3) and unused ones; summaries have none of them.
+  BigBird-PEGASUS's model file has these pieces itself: its offset is 0.
   """
 
-  _OFFSET, _MASKS = 103, ('<mask_1>', '<mask_2>')
-  unk_id = token_ids.UNK_ID + _OFFSET
+  OFFSET, _MASKS = 103, ('<mask_1>', '<mask_2>')
 
-  def __init__(self, path):
+  def __init__(self, path, offset=OFFSET):
     """Loads a model; see the base class."""
-    super().__init__(path, extra_ids=0)
-    N = self.size
+    super().__init__(path, extra_ids=0, has_t5s_unk=offset > 0)
+    N, self.offset = self.size, offset
+    self.unk_id = self._unknown + offset
     masks = [f'{space}{x}' for space in ('\u2581', '') for x in self._MASKS]
+    masks = masks if offset else []
     self._processor = _load_processor(self.model + _user_pieces(masks), path)
     # Of each id of the processor.
-    self._ours = np.array([0, 1, *range(2, N)] + [2, 3] * 2)
-    self._ours[2:N] += self._OFFSET
+    self._ours = np.array([0, 1, *range(2, N)] + [2, 3] * (len(masks) // 2))
+    self._ours[2:N] += offset
     self._theirs = {i: x for x, i in enumerate(self._ours.tolist())}
-    self.size = N + self._OFFSET
-    self.sentinel_ids = frozenset(range(2, 2 + self._OFFSET))
-    self.fingerprint = token_ids.fingerprint(b'pegasus' + self.model, 0)
+    self.size = N + offset
+    self.sentinel_ids = frozenset(range(2, self.unk_id))
+    kind = b'pegasus' if offset == self.OFFSET else b'pegasus %d' % offset
+    self.fingerprint = token_ids.fingerprint(kind + self.model, 0)
 
   @functools.cached_property
   def unknown_ids(self):
@@ -183,7 +189,7 @@ class PegasusVocabulary(SentencePieceVocabulary):
   def decode(self, ids, keep_sentinels=False):
     """See the base class."""
     skipped, known = () if keep_sentinels else self.sentinel_ids, self._theirs
-    ids = (known.get(int(i), token_ids.UNK_ID) for i in ids if i not in skipped)
+    ids = (known.get(int(i), self._unknown) for i in ids if i not in skipped)
     return super().decode(ids, True)
 
 

@@ -43,7 +43,12 @@ _INFO_KINDS = {
     'extra_ids': kinds.integer(0, 10**5),
     'ids': kinds.OBJECT,
     'model_type': kinds.TEXT,
+    'offset': kinds.integer(0, 10**5),
 }
+
+
+# Models with PEGASUS's spiece.model.
+_PEGASUS = 'pegasus', 'pegasus_x', 'bigbird_pegasus'
 
 
 def surround(vocabulary, tokens, is_input=False):
@@ -115,9 +120,10 @@ def load_vocabulary(path):
   has_model = os.path.exists(os.path.join(path, MODEL_FILE))
   kind = 'sentencepiece' if has_model else 'tokenizer'
   model = _read_info(os.path.join(path, 'config.json'))
-  if has_model and model.get('model_type') == 'pegasus':
+  if has_model and model.get('model_type') in _PEGASUS:
     kind = 'tokenizer' if tokenizer_vocabulary.is_in(path) else 'pegasus'
-  info = {'kind': kind, 'extra_ids': None, 'ids': None}
+  offset = sentencepiece_vocabulary.PegasusVocabulary.OFFSET
+  info = {'kind': kind, 'extra_ids': None, 'ids': None, 'offset': offset}
   # transformers has the number of sentinels there: none for mT5's pieces.
   for name in 'tokenizer_config.json', INFO_FILE:
     info.update(_read_info(os.path.join(path, name)))
@@ -130,7 +136,7 @@ def load_vocabulary(path):
     return tokenizer_vocabulary.load(path, info['ids'])
   file = os.path.join(path, MODEL_FILE)
   if info['kind'] == 'pegasus':
-    return sentencepiece_vocabulary.PegasusVocabulary(file)
+    return sentencepiece_vocabulary.PegasusVocabulary(file, info['offset'])
   return sentencepiece_vocabulary.SentencePieceVocabulary(file, extra_ids)
 
 
@@ -154,7 +160,7 @@ def save_vocabulary(vocabulary, directory):
     own = {MODEL_FILE: vocabulary.model}
     info = dict(kind='sentencepiece', extra_ids=vocabulary.extra_ids)
     if isinstance(vocabulary, sentencepiece_vocabulary.PegasusVocabulary):
-      info['kind'] = 'pegasus'
+      info.update(kind='pegasus', offset=vocabulary.offset)
   else:
     own, info = vocabulary.files, dict(kind='tokenizer', ids=vocabulary.ids)
   for name, data in own.items():

@@ -144,6 +144,31 @@ def test_bad_pieces_of_an_mbart(given, message, tmp_path):
     vocabulary_lib.load_vocabulary(tmp_path)
 
 
+@pytest.mark.parametrize('offset', (103, 0))
+@pytest.mark.parametrize('kind', ('pegasus_x', 'bigbird_pegasus'))
+def test_models_with_the_tokenizer_of_pegasus(kind, offset, tmp_path):
+  """With an offset of 0 the model has the masks; ids are its own."""
+  names = ['<mask_1>', '<mask_2>', '<unk_2>'] if offset == 0 else []
+  train(tmp_path, unk_id=2 + len(names), user_defined_symbols=names)
+  (tmp_path / 'config.json').write_text(f'{{"model_type": "{kind}"}}')
+  if offset == 0:
+    (tmp_path / 'tokenizer_config.json').write_text('{"offset": 0}')
+  pieces = sentencepiece.SentencePieceProcessor(str(tmp_path / 'spiece.model'))
+  ours = vocabulary_lib.load_vocabulary(tmp_path)
+  vocabulary_lib.save_vocabulary(ours, tmp_path / 'run')
+  for own in ours, vocabulary_lib.load_vocabulary(tmp_path / 'run'):
+    assert own.size == pieces.get_piece_size() + offset
+    assert own.unk_id == pieces.unk_id() + offset
+    assert own.fingerprint == ours.fingerprint
+    for text in (*TEXTS, 'the \u4e2d cat'):
+      want = [i + offset for i in pieces.encode(text)]
+      assert own.encode(text) == want
+      if own.unk_id not in want:
+        assert own.decode([2, *want, 3, 1]) == pieces.decode(
+            pieces.encode(text)
+        )
+
+
 def test_an_mt5_of_its_sentencepiece_model(tmp_path):
   """It has the sentinels already."""
   names = [f'\u2581<extra_id_{i}>' for i in reversed(range(100))]
