@@ -103,6 +103,7 @@ def stream(summarizer, jobs, options, progress, name=None):
     if name is None:
       for job in tokenized:
         report_unknown(summarizer.vocabulary, job, job.pages, progress)
+        report_separators(summarizer.config, job, progress)
     for shape, batch in reading.make_batches(
         tokenized,
         lambda job: reading.padded_shape(
@@ -121,6 +122,21 @@ def stream(summarizer, jobs, options, progress, name=None):
         yield from _write_batch(
             summarizer, batch, (most, *shape), options, progress
         )
+
+
+def report_separators(config, job, progress):
+  """Notes a document with more separators than the model takes for them."""
+  if config.separator_id in (None, -1):
+    return
+  found = sum(list(page).count(config.separator_id) for page in job.pages)
+  if found > config.max_separators:
+    progress.note_once(
+        f'separators of {job.number}',
+        visible(
+            f'{job.document.id}: has {found} separators; only the first '
+            f'{config.max_separators} (model.max_separators) see the whole text'
+        ),
+    )
 
 
 def report_unknown(vocabulary, job, pages, progress):

@@ -2,6 +2,7 @@
 
 import functools
 import json
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,8 @@ from locost_jax.generation import generate
 from locost_jax.hugging_face import configs
 from locost_jax.models import led
 from locost_jax.models import parameters
+from locost_jax.summarizing import documents
+from locost_jax.summarizing import stream
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.training import losses
 from tests.models import golden
@@ -144,6 +147,19 @@ def test_separators_are_global():
   released = configs.to_released(own | keys)
   assert configs.from_released(released)['separator_id'] == separator
   assert model.config.most_global == 65
+
+
+@pytest.mark.parametrize('id_, count', [(7, 3), (7, 2), (-1, 3)])
+def test_separators_that_are_too_many_are_reported(id_, count):
+  config = models.make_config(SMALL | dict(separator_id=id_, max_separators=2))
+  job = stream.Job(
+      0, documents.Document('news', '', '-'), pages=[[7, 5] * count]
+  )
+  lines = []
+  progress = mock.Mock(note_once=lambda key, line: lines.append(line))
+  stream.report_separators(config, job, progress)
+  assert len(lines) == ((id_, count) == (7, 3))
+  assert all('news: has 3 separators; only the first 2' in x for x in lines)
 
 
 def test_a_mask_of_global_tokens():
