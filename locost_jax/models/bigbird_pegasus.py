@@ -15,7 +15,8 @@ training does the same, so that a model is evaluated as it was trained
 Up to (5 + 2 r) W tokens, and with attention='original_full', attention is full.
 The padding counts in the length: a document's last block, and whether its
 attention is sparse, depend on the padded length as in transformers. So
-summaries are made of inputs that are padded to whole blocks only.
+`summarize` and `generate` pad inputs to whole blocks only; the batches of
+training and of `main --evaluate` have the padding of `data.input_buckets`.
 
 Pre-norm with a norm after each stack and none after the embedding; positions
 are learned, and their tables begin with position 0. Attention has biases if
