@@ -263,7 +263,7 @@ def _check_keys(config, path, argv):
     if key in schema.RENAMED:
       hint = f': it is now config.{schema.RENAMED[key]}'
     if key.endswith('epochs'):
-      hint += _steps_of_epoch(known, argv)
+      hint += '; an epoch is rows / train.batch_size steps'
     what = 'selector for' if key in known else 'key'
     raise InputError(f'{path} has no {what} config.{key}{hint}')
 
@@ -276,18 +276,6 @@ def _usable_keys(known):
   unusable = () if 'model.select' in known else 'selector.'
   keys = dict.fromkeys((*schema.table.KEYS, *known))
   return [x for x in keys if x in known and not x.startswith(unusable)]
-
-
-def _steps_of_epoch(known, argv):
-  """Returns '; an epoch is ... steps', counting the rows of one JSONL file."""
-  given = lambda key: str(find_value(argv, f'config.{key}') or known.get(key))
-  path, size = given('data.train_files'), given('train.batch_size')
-  is_jsonl = path.endswith('.jsonl') and os.path.isfile(path)
-  if not is_jsonl or not size.strip('0').isdecimal():
-    return '; an epoch is rows / train.batch_size steps'
-  with open(path, 'rb') as file:
-    rows = sum(1 for _ in file)
-  return f'; an epoch is {rows / int(size):.0f} steps ({rows} rows / {size})'
 
 
 def find_keys(argv):
