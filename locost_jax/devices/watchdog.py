@@ -92,19 +92,19 @@ class Watchdog:
 
   def _report(self):
     since = time.strftime('%H:%M:%S', time.localtime(self._since))
-    os.write(
-        2,
-        (
-            f'\nerror: waiting for {self._what} since {since}, longer than '
-            f'train.timeout={self._seconds} seconds; the stacks of all threads:\n'
-        ).encode(),
+    _write(
+        f'\nerror: waiting for {self._what} since {since}, longer than '
+        f'train.timeout={self._seconds} seconds; the stacks of all threads:\n'
     )
     faulthandler.dump_traceback(file=2, all_threads=True)
-    os.write(
-        2,
-        f'ended with status {STATUS}; the same command continues from '
-        'the last checkpoint\n'.encode(),
+    _write(
+        f'ended with status {STATUS}; the same command continues from the last '
+        'checkpoint\n'
     )
+
+
+def _write(text):
+  os.write(2, text.encode())
 
 
 @contextlib.contextmanager
@@ -115,12 +115,8 @@ def ending_after(seconds, what):
   """
 
   def end():
-    os.write(
-        2,
-        (
-            f'error: waited {seconds:g} s for {what}; ended with status '
-            f'{STATUS}\n'
-        ).encode(),
+    _write(
+        f'error: waited {seconds:g} s for {what}; ended with status {STATUS}\n'
     )
     os._exit(STATUS)
 

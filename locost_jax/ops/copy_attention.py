@@ -110,9 +110,9 @@ def of_all(queries, source, vocab_size, piece=None):
       return c.at[jnp.arange(B)[:, None], tokens].add(weights)
 
     sums = pieces.over(S, size, add, _Sums.of_nothing(B, T, precise))
-    sums = sums.joined(mesh_lib.length_axis())
-    c = pieces.over(S, size, scatter, jnp.zeros((B, vocab_size, T), precise))
     along = mesh_lib.length_axis()
+    sums = sums.joined(along)
+    c = pieces.over(S, size, scatter, jnp.zeros((B, vocab_size, T), precise))
     if along is not None and mesh_lib.is_on_mesh():
       c = jax.lax.psum(c, along)
     return c.swapaxes(1, 2)

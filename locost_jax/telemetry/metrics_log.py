@@ -225,8 +225,7 @@ class Tracker:
 
   def __init__(self, project, workdir, note):
     """Starts a W&B run, or continues the one of WORKDIR."""
-    check_wandb(project)
-    import wandb  # optional
+    import wandb  # optional, see `check_wandb`
 
     self._note, path = note, Path(workdir) / 'wandb.json'
     known = json.loads(path.read_text()) if path.exists() else {}
