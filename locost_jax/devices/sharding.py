@@ -273,15 +273,8 @@ def global_batch(batch, mesh, pad_id):
           ((0, 0), (0, missing)),
           constant_values=pad_id if key == 'encoder_input_tokens' else 0,
       )
-    first = part.index * len(value)
-
-    def own(where, value=value, first=first):
-      rows = where[0].indices(len(value) * part.count)[:2]
-      return value[rows[0] - first : rows[1] - first, *where[1:]]
-
-    placed[key] = jax.make_array_from_callback(
-        (len(value) * part.count, *value.shape[1:]), sharding, own
-    )
+    shape = len(value) * part.count, *value.shape[1:]
+    placed[key] = jax.make_array_from_process_local_data(sharding, value, shape)
   return placed
 
 
