@@ -274,9 +274,6 @@ def dry_runs(meshes):
   return json.loads(json.dumps(results))
 
 
-# --- SimCAS -------------------------------------------------------------------
-
-
 def turns(meshes):
   """Takes three steps of the objective 'simcas', the second with a turn.
 

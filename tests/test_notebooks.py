@@ -1,7 +1,7 @@
 """The notebooks: run from a clean kernel, and what was committed of them.
 
-Here they run on a model and data of moments; at their defaults, as
-colab/execute.py does for what is committed, under -m soak.
+Here they run on a model and data of moments; for what is committed
+colab/execute.py runs them at their defaults.
 """
 
 import ast
@@ -95,9 +95,6 @@ def check_page(text):
   for links in (r'href="#s1"', r'id="s1"', r'href="#p1"', r'id="p1"'):
     assert re.search(links, text), links
   assert not re.search(r'(?:src|href)="https?:', text)
-
-
-# --- At reduced size ---------------------------------------------------------
 
 
 def test_quickstart(tmp_path):
@@ -336,9 +333,6 @@ def test_a_parameter_that_is_not_there():
     execute.set_parameters(read('quickstart'), dict(BOOKS='x'))
 
 
-# --- What is committed -------------------------------------------------------
-
-
 @pytest.mark.parametrize('name', NAMES)
 def test_outputs_are_committed_and_clean(name):
   notebook = read(name)
@@ -398,9 +392,6 @@ def test_what_is_committed_is_of_the_defaults():
     cell = 'model' if name in ('quickstart', 'state_space_kernels') else 'train'
     steps = f'--config.train.steps={values["STEPS"]} '
     assert steps in shown(read(name), cell)
-
-
-# --- Addresses and the installation ------------------------------------------
 
 
 def test_the_address_of_the_project_has_one_place():
@@ -480,30 +471,3 @@ def test_colab_installs_a_wheel_for_its_hardware(
   exec(installing(), {})  # pylint: disable=exec-used
   assert commands[1:] == [f"pip install -q -e '.[train,plot]'{more}"]
   assert Path.cwd() == tmp_path
-
-
-# --- At their defaults -------------------------------------------------------
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize('name', NAMES)
-def test_defaults(name, tmp_path, monkeypatch):
-  """The committed notebooks can be made again; each takes minutes."""
-  monkeypatch.delenv('XLA_FLAGS', raising=False)  # programs are to be fast
-  # 300 steps of four models would take nine minutes on one core.
-  settings = dict(STEPS=60) if name == 'compare_systems' else {}
-  notebook = run(name, tmp_path / 'room', settings)
-  assert execute.problems(notebook) == []
-  assert count_pictures(notebook) == PICTURES[name]
-  if name == 'quickstart':
-    tokens = re.search(r'read ([\d,]+) of', shown(notebook, 'summary'))[1]
-    assert int(tokens.replace(',', '')) > 100_000
-    check_page(shown(notebook, 'page'))
-  elif name == 'compare_systems':
-    check_systems(notebook)
-  elif name == 'finetune_your_data':
-    check_scores(shown(notebook, 'scores'))
-    check_page(shown(notebook, 'page'))
-    assert 'writes the same.' in shown(notebook, 'python')
-  else:
-    check_recurrence(notebook, 4, 2e-5)

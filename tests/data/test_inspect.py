@@ -7,7 +7,6 @@ import pytest
 
 from locost_jax.data import gsg
 from locost_jax.data import inspect
-from locost_jax.data import tasks
 from tests import tiny_run
 from tests.data.rows import write_jsonl
 
@@ -104,21 +103,6 @@ def test_gap_sentences_as_the_model_reads_them(succeed, tmp_path):
       dict(id='g.jsonl:0', inputs=source, targets=target)
   ]
   assert result['splits']['train']['unusable'] == 1
-
-
-@pytest.mark.slow
-def test_the_built_in_corpus(succeed, tmp_path, monkeypatch):
-  """Reads only the first documents, with a trained vocabulary."""
-  monkeypatch.setattr(tasks, 'VOCABULARY_DOCUMENTS', 300)
-  out, err = succeed(
-      inspect,
-      '--task=python_docs_summary',
-      '--documents=20',
-      '--config.data.vocabulary_size=600',
-      f'--output={tmp_path}',
-  )
-  assert 'training a vocabulary of 600' in err
-  assert out.startswith('python_docs_summary: tokens') and '20  inputs' in out
 
 
 def test_pages_as_the_model_reads_them(run_command, succeed, tmp_path):
