@@ -419,36 +419,6 @@ def test_patience_needs_a_kept_evaluation(key, tmp_path):
     _train(config, tmp_path / 'run')
 
 
-def test_a_failed_evaluation_loses_no_steps(tmp_path):
-  """The state is saved before; the evaluation is repeated, no line twice."""
-
-  def evaluate(params, step):
-    if step == 8:
-      raise MemoryError('of the evaluation')
-    return _evaluate(params, step)
-
-  config = _bag_config(10, eval_every=4, checkpoint_every=0)
-  broken, whole = tmp_path / 'broken', tmp_path / 'whole'
-  with pytest.raises(MemoryError):
-    _train(config, broken, _batches, evaluate)
-  assert checkpoint.latest_step(broken / 'checkpoints') == 8
-  starts = []
-
-  def batches(start):
-    starts.append(start)
-    return _batches(start)
-
-  result = _train(config, broken, batches)
-  assert starts == [8]
-  assert _train(config, whole) == result
-  assert _rows(broken) == _rows(whole)
-  names = [
-      sorted(path.name for path in (run / 'checkpoints').glob('[0-9]*'))
-      for run in (broken, whole)
-  ]
-  assert names[0] == names[1]
-
-
 @pytest.mark.parametrize(
     'changes, words',
     [
