@@ -53,12 +53,13 @@ class Bucket:
     faults: list of (method, regex of the object, `Fault`); each answer removes
       the first that matches.
     always: a Fault of every answer, or None.
+    page: the most names in an answer to a list.
     url: the value for TENSORSTORE_GCS_HTTP_URL.
   """
 
   def __init__(self, name='locost-test'):
     self.name, self.objects, self.requests = name, {}, []
-    self.faults, self.always = [], None
+    self.faults, self.always, self.page = [], None, 1000
     self._generations, self._lock = itertools.count(1000), threading.Lock()
     bucket = self
 
@@ -78,6 +79,7 @@ class Bucket:
 
     self._server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
     self._server.daemon_threads = True
+    self._server.handle_error = lambda *_: None  # a client was killed
     threading.Thread(
         target=self._server.serve_forever, args=(0.05,), daemon=True
     ).start()
@@ -173,7 +175,7 @@ class Bucket:
         and name >= query.get('startOffset', '')
         and ('endOffset' not in query or name < query['endOffset'])
     )
-    start, size = int(query.get('pageToken', 0)), 1000
+    start, size = int(query.get('pageToken', 0)), self.page
     page = {'items': list(map(self._metadata, names[start : start + size]))}
     if names[start + size :]:
       page['nextPageToken'] = str(start + size)

@@ -1,10 +1,12 @@
-"""Files in a bucket (gs://BUCKET/NAME), copied to this machine to be read.
+"""Files in a bucket (gs://BUCKET/NAME): copied to this machine, and written.
 
 TensorStore, which Orbax requires, asks the bucket and finds the login. Traps:
 
 - `list` returns [] without access or bucket, and ends at a page that is
   refused. So finding nothing is an error here, and a list is always continued.
 - No answer has an object's size: pieces are read until one is out of range.
+- A write under a condition that does not hold, and one that succeeded although
+  its answer was lost, look alike: what is there then is read and compared.
 
 Copies lie in gs/BUCKET/KEY/NAME in `speed.cache_directory()`. KEY is the
 generation of an object or, for a directory, a hash of all of them, so the copy
@@ -47,7 +49,19 @@ _REASONS = {
     'application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS',
     '403': 'access is denied (403): expected a login that may list and read it',
 }
+_WRITE_REASONS = {
+    '403': 'access is denied (403): expected a login that may list, read, '
+    'create, replace and delete objects there',
+    '404': 'there is no such bucket (404)',
+}
+_ABSENT = b'\2'  # TensorStore's generation of an object that does not exist
+# Arrays and metrics of a step.
+_STEP = re.compile(r'((?:.*/)?checkpoints/\d+/)(params|metrics)/')
 FOUND = {}  # what `find` was asked for -> {name: generation}
+
+
+class Replaced(InputError):
+  """An object has not the generation that a write expected."""
 
 
 def is_uri(path):
@@ -57,7 +71,7 @@ def is_uri(path):
 
 @functools.cache
 class Bucket:
-  """A bucket: reads objects; errors are InputErrors that begin with gs://."""
+  """A bucket of objects; errors are InputErrors that begin with gs://."""
 
   def __init__(self, name):
     import tensorstore as ts  # Orbax requires it; importing it takes long
@@ -82,6 +96,41 @@ class Bucket:
   def generation(self, name):
     """Returns the generation of an object; None: it does not exist."""
     return self._read(name, slice(0, 0))[1]
+
+  def read(self, name):
+    """Returns (bytes, generation) of a whole object; both None: it is missing."""
+    data, generation = self._read(name, slice(0, None)) or (b'', 0)
+    if not generation:  # the range of an empty object
+      generation = self.generation(name)
+    return None if generation is None else data, generation
+
+  def write(self, name, data, generation=None):
+    """Writes an object whole; data None removes it.
+
+    Args:
+      generation: of the object that is replaced; None: it must not exist.
+
+    Returns:
+      The new generation; None after a removal.
+
+    Raises:
+      Replaced: another generation is there, with other contents.
+    """
+    expected = _ABSENT
+    if generation is not None:
+      expected = b'\0' + generation.to_bytes(8, 'little')
+    with _explaining(self._uri + name, reasons=_WRITE_REASONS):
+      stamp = self._store.write(name, data, if_equal=expected).result()
+    if stamp.generation:
+      number = int.from_bytes(stamp.generation[1:], 'little')
+      return None if data is None else number
+    there, found = self.read(name)
+    if there != data:
+      raise Replaced(
+          f'{self._uri}{name}: was replaced or removed by another process '
+          f'(generation {generation}, now {found})'
+      )
+    return found
 
   def pieces(self, name, generation):
     """Yields the bytes of an object in pieces, if it has this generation."""
@@ -111,7 +160,7 @@ class Bucket:
 
 
 @contextlib.contextmanager
-def _explaining(uri, ignored=None):
+def _explaining(uri, ignored=None, reasons=()):
   """A context that makes exceptions InputErrors, and drops one status."""
   try:
     yield
@@ -122,7 +171,7 @@ def _explaining(uri, ignored=None):
     if ignored and text.startswith(ignored):
       return
     status = re.search(r"http_response_code='(\d+)'", text)
-    reason = _REASONS.get(status and status[1])
+    reason = (_REASONS | dict(reasons)).get(status and status[1])
     if reason is None:
       code = f' ({status[1]})' if status else ''
       reason = f'{text.split(" [")[0][:200]}{code}: try again later'
@@ -155,12 +204,12 @@ def find(uri, patterns=ALL):
     else:  # a name that ends in '/' is a folder made by the console
       names = [x for x in names if x.startswith(front) and x[-1] != '/']
       fits = lambda x: any(_fits(x.split('/'), p.split('/')) for p in patterns)
-      names = [x for x in names if fits(x[len(front) :])]
+      whole = _whole(names, patterns)
+      names = [x for x in whole if fits(x[len(front) :])]
     for found in names:
       parse(f'{PREFIX}{bucket}/{found}')
-    with futures.ThreadPoolExecutor(_THREADS) as pool:
-      # Asked also where nothing was found: only this shows a refusal.
-      generations = list(pool.map(store.generation, names or [name or '-']))
+    # Asked also where nothing was found: only this shows a refusal.
+    generations = in_threads(store.generation, names or [name or '-'])
     if None in generations:
       like = f' like {" or ".join(patterns)}' * (patterns not in (ALL, ()))
       raise InputError(
@@ -168,6 +217,20 @@ def find(uri, patterns=ALL):
       )
     FOUND[key] = dict(zip(names, generations))
   return FOUND[key]
+
+
+def _whole(names, patterns):
+  """Leaves out steps without a manifest, unless all or one are asked for.
+
+  In a bucket, a step is written before its manifest and removed after it.
+  """
+  if patterns == ALL or any(
+      re.search(r'checkpoints/\d+/', pattern) for pattern in patterns
+  ):
+    return names
+  steps = {name: _STEP.match(name) for name in names}
+  known = {x.removesuffix(_MANIFEST) for x in names if x.endswith(_MANIFEST)}
+  return [x for x in names if not steps[x] or steps[x][1] in known]
 
 
 def _fits(parts, pattern):
@@ -238,7 +301,7 @@ def origin(path):
 
 def original(text):
   """Returns a text with the gs:// paths of the copies that it names."""
-  copy = rf'{re.escape(_home())}([^/]+)/(\d+|tree-[0-9a-f]+)/'
+  copy = rf'{re.escape(_home())}([^/]+)/(\d+|(tree|run)-[0-9a-f]+)/'
   return re.sub(copy, rf'{PREFIX}\1/', text)
 
 
@@ -272,8 +335,24 @@ def _copy(uri, found, paths, disk):
     copy(name)
   sizes += [os.path.getsize(paths[name]) for name in found.keys() - missing]
   check(max(sum(sizes), _announced(paths)))
+  in_threads(copy, missing - manifests)
+
+
+def in_threads(function, items):
+  """Calls a function for each item, some at once; returns the results."""
   with futures.ThreadPoolExecutor(_THREADS) as pool:
-    list(pool.map(copy, missing - manifests))
+    return list(pool.map(function, items))
+
+
+def download(bucket, found, paths):
+  """Copies objects: {name: generation} to {name: path}, of a `Bucket`."""
+  write = lambda x: _write(paths[x], bucket.pieces(x, found[x]), lambda _: None)
+  in_threads(write, found)
+
+
+def scratch(bucket, name, number):
+  """Returns the directory of a run in a bucket, which `original` knows."""
+  return os.path.join(_home(), bucket, f'run-{number}', name)
 
 
 def _announced(paths):

@@ -343,3 +343,44 @@ def test_a_path_with_spaces_is_found_again(bucket):
   assert (
       Path(object_store.local(f'{HOME}/my docs/a b.txt')).read_text() == 'new'
   )
+
+
+def test_objects_are_written_under_a_condition(bucket):
+  store = object_store.Bucket('locost-test')
+  assert store.read('a') == (None, None)
+  first = store.write('a', b'1')
+  assert bucket.objects['a'] == (b'1', first)
+  with pytest.raises(object_store.Replaced, match=r'locost-test/a: was replac'):
+    store.write('a', b'2')
+  second = store.write('a', b'', first)
+  assert store.read('a') == (b'', second)
+  for data in b'3', None:
+    with pytest.raises(object_store.Replaced, match=f'now {second}'):
+      store.write('a', data, first)
+  assert store.write('a', None, second) is None and not bucket.objects
+  assert store.write('a', None, second) is None  # it is gone
+
+
+@pytest.mark.parametrize(
+    'fault', [dict(lost=True), dict(cut=3), dict(status=503), dict(status=429)]
+)
+def test_a_write_whose_answer_is_lost_succeeds(bucket, fault):
+  store = object_store.Bucket('locost-test')
+  known = None
+  for data in b'1', b'2':
+    bucket.faults = [('POST', 'a', Fault(**fault))]
+    known = store.write('a', data, known)
+    assert bucket.objects['a'] == (data, known) and not bucket.faults
+  bucket.faults = [('DELETE', 'a', Fault(**fault))]
+  store.write('a', None, known)
+  assert not bucket.objects
+
+
+def test_steps_without_a_manifest_are_not_found(bucket):
+  for name in 'params/a', 'metrics/metrics', 'manifest.json':
+    bucket.put(f'run/checkpoints/1/{name}', name)
+  bucket.put('run/p/checkpoints/2/params/a', 'torn')
+  bucket.put('run/config.json', '{}')
+  found = object_store.find(f'{HOME}/run', ('**/params/**', 'config.json'))
+  assert list(found) == ['run/checkpoints/1/params/a', 'run/config.json']
+  assert len(object_store.find(f'{HOME}/run')) == 5
