@@ -21,7 +21,6 @@ To train on several hosts, run the same command on each of them
 """
 
 import os
-from pathlib import Path
 import re
 import sys
 
@@ -37,6 +36,7 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
 # pylint: disable=g-import-not-at-top
 from locost_jax.config import commands
 from locost_jax.config import config_files
+from locost_jax.config import object_store
 from locost_jax.config import train_flags
 from locost_jax.devices import collective
 from locost_jax.devices import compiling
@@ -50,6 +50,7 @@ from locost_jax.runs import resume
 from locost_jax.runs import source_model
 from locost_jax.runs import train_run
 from locost_jax.telemetry import telemetry as telemetry_lib
+from locost_jax.workdir import bucket_run
 from locost_jax.workdir import phases as phases_lib
 
 _EVALUATE = re.compile('--?evaluate(=(true|t|yes|y|1))?', re.IGNORECASE)
@@ -76,7 +77,11 @@ def find_run(argv):
   if not evaluates and commands.find_keys(argv):
     return None
   config_files.make_importable()
-  run = resume.read_settings(workdir)
+  copy = f'{workdir.rstrip("/")}/{phases_lib.CONFIG_FILE}'
+  if object_store.is_uri(workdir):
+    object_store.forget(workdir)
+    copy = object_store.local(copy)
+  run = resume.read_settings(os.path.dirname(copy))
   if run is None and evaluates:
     raise InputError(
         f'--workdir={workdir}: no config.json of a run in it; expected '
@@ -94,17 +99,19 @@ def main(values, arguments):
   compiling.announce()
   connect.connect(values, values.preflight or connect.TIMEOUT)
   file = getattr(values['config'], 'config_filename', '')
-  workdir = Path(values.workdir or config_files.default_workdir(file))
+  workdir = values.workdir or config_files.default_workdir(file)
   is_named = ':' in file or 'model.name' in overrides
   start = overrides.get('train.init_from') or ''
-  if values.topology and '://' in start:
-    collective.log(f'config.train.init_from={start}: not read for --topology')
-  else:
-    source_model.follow(config, overrides, workdir, is_named)
-  report, results = run_once(values, config, overrides, workdir)
+  use = next((x for x in train_flags.ACTIONS if values[x].value), 'train')
+  with bucket_run.open_workdir(workdir, use) as workdir:
+    if values.topology and '://' in start:
+      collective.log(f'config.train.init_from={start}: not read for --topology')
+    else:
+      source_model.follow(config, overrides, workdir, is_named)
+    report, results = run_once(values, config, overrides, workdir)
   if collective.is_first_host():
     show = report.format_text if values.format == 'text' else report.format_json
-    print(show(**results))
+    print(object_store.original(show(**results)))
 
 
 def run_once(values, config, overrides, workdir):

@@ -2,11 +2,12 @@
 
 python tests/faulty_run.py WORKDIR '{"steps": 30, ...}' ends like a command:
 expected errors give one line and a status, and a finished run prints JSON to
-stdout.
+stdout. WORKDIR may be in a bucket.
 """
 
 import json
-from pathlib import Path
+import os
+import resource
 import signal
 import sys
 import time
@@ -20,7 +21,11 @@ import jax
 
 from locost_jax import models
 from locost_jax.config import commands
+from locost_jax.config import object_store
 from locost_jax.evaluation import predictions
+from locost_jax.workdir import bucket_run
+from locost_jax.workdir import lease
+from locost_jax.workdir import phases as phases_lib
 from tests import small_training
 
 DEFAULTS = dict(
@@ -120,15 +125,31 @@ def main(workdir, given):
         raise
       wait()
     predictions.try_write(
-        Path(workdir) / 'predictions' / f'{step}.jsonl',
+        home / 'predictions' / f'{step}.jsonl',
         [dict(id='0', prediction='text' * 3000, reference='')],
     )
     return small_training.evaluate(params, step)
 
-  with commands.one_line_errors():
-    result = small_training.train(config, workdir, model, batches, evaluate)
+  opened = bucket_run.open_workdir(workdir)
+  with commands.one_line_errors(), opened as home:
+    if object_store.is_uri(workdir):
+      phases_lib.write_config(home, config)
+    result = small_training.train(config, home, model, batches, evaluate)
     if process <= 0:
       print(json.dumps(result))
+
+
+def begin(workdir, given, environment):
+  """Runs `main` in a process of `forked`, with quick retries and leases."""
+  os.environ.update(environment)
+  directory = environment['JAX_COMPILATION_CACHE_DIR']
+  jax.config.update('jax_compilation_cache_dir', directory)
+  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
+  object_store.RETRIES = given.pop('retries', object_store.RETRIES)
+  if room := given.pop('room', 0):  # bytes of a file, as on a full disk
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+  lease.RENEW, lease.TAKE_OVER, lease.LOOK = given.pop('lease', (30, 90, 5))
+  main(workdir, given)
 
 
 if __name__ == '__main__':

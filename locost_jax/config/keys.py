@@ -375,8 +375,9 @@ _FLAGS = {
     kinds.TEXTS: 'against keys lengths query cache.split',
     _PATH: (
         'compare output predictions program_cache raw report target '
-        'workdir score.documents'
+        'score.documents'
     ),
+    kinds.path('gs'): 'workdir',
     _MODEL: 'checkpoint source',
     # Beam can write to object stores.
     kinds.path('*'): 'beam.output summarize_beam.output',

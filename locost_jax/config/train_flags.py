@@ -12,14 +12,15 @@ EXPECTED = {
     'vocabulary': 'tokens in the vocabulary',
     'files': 'training files',
 }
+ACTIONS = 'evaluate', 'dry_run', 'preflight'  # instead of training
 PREFLIGHT_SECONDS = 60  # time limit of each answer
 TRACED_STEPS = 5
 # How a flag is defined -> its name -> its help; `config.keys` has the bounds.
 _FLAGS = {
     flags.DEFINE_string: {
         'workdir': (
-            'DIR: where the run is stored and resumed [runs/NAME for '
-            '--config=configs/NAME.py]'
+            'DIR: where the run is stored and resumed, also gs://BUCKET/DIR '
+            '[runs/NAME for --config=configs/NAME.py]'
         ),
         'topology': (
             'with --dry_run: compile for devices that are not attached: '
@@ -98,8 +99,7 @@ def expected(values):
 
 def check(values):
   """Raises an InputError for flags that do not go together."""
-  actions = ('evaluate', 'dry_run', 'preflight')
-  instead = [f'--{name}' for name in actions if values[name].value]
+  instead = [f'--{name}' for name in ACTIONS if values[name].value]
   if len(instead) > 1:
     raise InputError(f'{" and ".join(instead)}: expected one of them')
   if values.topology and not values.dry_run:

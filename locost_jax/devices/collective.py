@@ -8,6 +8,7 @@ import jax
 from jax.experimental import multihost_utils
 import numpy as np
 
+from locost_jax.config import object_store
 from locost_jax.errors import InputError
 
 
@@ -25,7 +26,7 @@ def wait_for_hosts(name):
 def log(text):
   """Prints a line on stderr, on the first host only."""
   if is_first_host():
-    print(text, file=sys.stderr, flush=True)
+    print(object_store.original(text), file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

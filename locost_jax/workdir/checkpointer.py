@@ -29,6 +29,7 @@ from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 from locost_jax.errors import silence_failed_saves
 from locost_jax.models import parameters
+from locost_jax.workdir import bucket_run
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import manifest
 
@@ -53,6 +54,7 @@ class Checkpointer:
     self._directory = Path(directory).absolute()
     self._config, self._lower_is_better = config, lower_is_better
     self._saving = None  # the step that may not be on disk yet
+    self._mirror = bucket_run.mirror_of(self._directory)
     self._directory.mkdir(parents=True, exist_ok=True)
     self._unfinished = _list_unfinished(self._directory)
     if collective.is_first_host():
@@ -99,6 +101,8 @@ class Checkpointer:
 
   def check(self):
     """Raises the error of a save that has failed, without waiting."""
+    if self._mirror:
+      self._mirror.check()
     with self._explaining_disk_errors():
       self._orbax.check_for_errors()
 
@@ -125,8 +129,12 @@ class Checkpointer:
       for path in sorted(found, key=lambda path: int(path.name)):
         if damage := _find_damage(path):
           collective.log(manifest.set_aside(path, damage))
+          if self._mirror:
+            self._mirror.remove(path)
       for step in checkpoint.list_steps(self._directory):
         self._score_again(self._directory / str(step))
+        if self._mirror:
+          self._mirror.commit(self._directory / str(step))
     # The first host's answer: the others also wait for the renaming.
     step = checkpoint.latest_step(self._directory)
     step = collective.gather_rows([step])[0]
@@ -154,6 +162,8 @@ class Checkpointer:
         manifest.replace(directory, checkpoint.METRICS, scored)
         loop = json.dumps(self.loop(step) | {'measured': True})
         manifest.replace(directory, _LOOP, loop)
+        if self._mirror:
+          self._mirror.commit(directory)
       self._prune()
     # Before the other hosts read the directory.
     collective.wait_for_hosts(f'{self._directory} {step} measured')
@@ -220,6 +230,8 @@ class Checkpointer:
     )
     for step in set(steps).difference(kept):
       _remove(self._directory / str(step))
+      if self._mirror:
+        self._mirror.remove(self._directory / str(step))
 
   def _scored(self, metrics):
     """Returns metrics with the score of the current metric."""
@@ -239,6 +251,8 @@ class Checkpointer:
       metrics.parent.mkdir(exist_ok=True)
       metrics.write_text('{}')
       manifest.write(path)
+      if self._mirror:
+        self._mirror.commit(self._directory / str(self._saving), path)
 
   def describe_kept(self):
     """Returns which checkpoint a run continues from, for messages."""

@@ -124,7 +124,7 @@ KEYS = [
     ('data.cache_dir', 'train.jsonl/c', 'train.jsonl is not a directory'),
 ]
 FLAGS = [
-    ('workdir', 'gs://bucket/run', 'gs:// cannot be used here'),
+    ('workdir', 's3://bucket/run', 'expected a local path or gs://'),
     ('workdir', 'train.jsonl', 'train.jsonl is not a directory'),
     ('workdir', 'train.jsonl/run', 'train.jsonl is not a directory'),
     ('workdir', '/proc/run', 'is not writable'),
@@ -165,7 +165,7 @@ OTHER_COMMANDS = [
     (inspect, ['--config.data.train_files=s3://b/*'], 'train_files=s3://b/*: '),
     (inspect, ['--config.data.max_input_length=1000000000000'], '<= 100,000'),
     (cache, ['--output=gs://b/caches'], '--output=gs://b/caches: gs:// cann'),
-    (main, [CONFIG, '--preflight', '--workdir=gs://b/run'], 'gs:// cannot be'),
+    (main, [CONFIG, '--preflight', '--workdir=s3://b/run'], 's3:// cannot be'),
     (main, [CONFIG, '--workdir', '--dry_run'], '--dry_run comes next; expecte'),
     (main, ['--config=empty.py'], 'empty.py: get_config() returned a config '),
 ]
