@@ -228,9 +228,9 @@ def _whole(names, patterns):
       re.search(r'checkpoints/\d+/', pattern) for pattern in patterns
   ):
     return names
-  steps = {name: _STEP.match(name) for name in names}
   known = {x.removesuffix(_MANIFEST) for x in names if x.endswith(_MANIFEST)}
-  return [x for x in names if not steps[x] or steps[x][1] in known]
+  match = _STEP.match
+  return [x for x in names if not (m := match(x)) or m[1] in known]
 
 
 def _fits(parts, pattern):
