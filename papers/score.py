@@ -180,6 +180,7 @@ def compare(ours, theirs, names):
     for i, column in enumerate(one.columns):
       known = both[:, ~np.isnan(both[:, :, i]).any(0), i, None]
       if not known.size:
+        rows.append([column.title, *['n/a'] * 5, '0'])
         continue
       (result,) = intervals.compare(*known)
       means, n = known.mean((1, 2)).tolist(), known.shape[1]

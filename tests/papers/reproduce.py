@@ -225,6 +225,8 @@ def tiny(name, words):
     keys['selector.every'] = 2
   of_bart = config.model.name in OF_BART
   keys |= RUN | {'data.vocabulary': 'bart' if of_bart else 'byte'}
+  if '--config.eval.examples=0' in words:
+    del keys['eval.examples']
   return _config_flags(keys)
 
 

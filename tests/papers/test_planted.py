@@ -1,0 +1,412 @@
+"""Rows of papers/README.md come out of the commands that they name.
+
+All commands that compute numbers run for every value of their loops, in the
+page's order, on planted summaries (`planted`), so that what they print is known:
+here from rouge_score's own scorer and by hand. EXPECTED names the systems of a
+row independently of the page.
+"""
+
+import collections
+import gzip
+import importlib.util
+import itertools
+import json
+import re
+
+import jax
+import numpy as np
+import pytest
+
+from locost_jax.evaluation import compare_predictions
+from locost_jax.evaluation.metrics import protocols
+from tests.papers import planted
+from tests.papers import reproduce
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not all(map(importlib.util.find_spec, ('matplotlib', 'torch'))),
+        reason='needs the extras `plot` and `peers`',
+    ),
+]
+PAPERS = {
+    paper.name: paper
+    for paper in reproduce.read(reproduce.PAGE.read_text(encoding='utf-8'))
+    if paper.name != 'SimCAS'
+}
+LENGTHS = 32, 64  # of `reproduce.tiny`
+*_, LONGEST = LENGTHS
+SHORT = 'R-1 R-2 R-L'
+LONG = 'R-1 R-2 R-Lsum'  # of LOCOST, except in tables 3 and 7, and of PageSum
+T2, T3 = f'{LONG} F1 BLANC-help %', f'{SHORT} %'
+
+
+def systems(pattern, names, numbers):
+  """Returns {system: its numbers} for names that replace * in a pattern."""
+  return {pattern.replace('*', name): numbers for name in names.split()}
+
+
+# {(paper, table, beginning of the row): {system: numbers}}
+EXPECTED = {
+    ('LOCOST', 'table 2', 'LOCOST, arXiv'): {'finetune_arxiv-locost': T2},
+    ('LOCOST', 'table 2', 'LOCOST, PubMed'): {'finetune_pubmed-locost': T2},
+    ('LOCOST', 'table 2', 'LOCOST, Book'): {
+        'finetune_booksum_chapter-locost': T2
+    },
+    ('LOCOST', 'table 2', 'LongT5'): systems(
+        'finetune_*-longt5', 'arxiv pubmed booksum_chapter', T2[:-2]
+    ),
+    ('LOCOST', 'table 2', 'LED'): systems(
+        'finetune_*-led', 'arxiv pubmed booksum_chapter', T2
+    ),
+    ('LOCOST', 'table 3', 'LOCOST'): systems(
+        'finetune_*-locost', 'govreport summscreenfd', T3
+    ),
+    ('LOCOST', 'table 3', 'LongT5'): systems(
+        'finetune_*-longt5', 'govreport summscreenfd', SHORT
+    ),
+    ('LOCOST', 'table 3', 'LED'): systems(
+        'finetune_*-led', 'govreport summscreenfd', T3
+    ),
+    ('LOCOST', 'table 3', 'BART'): systems(
+        'finetune_*-bart_base', 'govreport summscreenfd', T3
+    ),
+    ('LOCOST', 'table 5', 'LOCOST'): systems(
+        'finetune_pubmed-*',
+        'locost longt5',
+        'relevance consistency fluency coherence',
+    ),
+    ('LOCOST', 'table 7', 'LOCOST'): {
+        'finetune_booksum_book@1000000': f'{SHORT} mean'
+    },
+    ('LOCOST', 'table 7', 'LongT5'): {
+        'finetune_booksum_book-longt5@32768': f'{SHORT} mean'
+    },
+    ('LOCOST', 'table 7', 'BART'): systems(
+        'books-*', 'bart t5_large', f'{SHORT} mean'
+    ),
+    ('PageSum', 'table 2', 'arXiv'): systems('pagesum-*', 'arxiv pubmed', LONG),
+    ('PageSum', 'table 2', 'GovReport'): systems(
+        'pagesum-*', 'govreport_7 govreport', LONG
+    ),
+    ('PageSum', 'table 2', 'LED'): systems(
+        'led-*', 'arxiv pubmed govreport', LONG
+    ),
+    ('PageSum', 'table 2', 'PRIMERA'): {'primera-arxiv': LONG},
+    ('PageSum', 'table 3', 'discourse'): {'pagesum-arxiv_discourse': LONG},
+    ('PageSum', 'table 3', 'LED'): systems('*-arxiv', 'led primera', LONG),
+    ('PageSum', 'table 4', 'reference'): systems(
+        'pagesum-*', 'arxiv arxiv_discourse', 'coherence'
+    )
+    | systems('*', 'reference shuffled', 'coherence'),
+    ('PageSum', 'table 5', 'spatial'): systems(
+        'pagesum-*', 'multinews multinews_document', LONG
+    ),
+    ('PageSum', 'table 5', 'PRIMERA'): {'primera-multinews': LONG},
+    ('PageSum', 'table 6', '32'): systems(
+        'pagesum-*', 'arxiv_128x32 arxiv_256x16', LONG
+    ),
+    ('PageSum', 'table 6', '8'): systems(
+        'pagesum-*', 'arxiv_512x8 arxiv_1024x4', LONG
+    ),
+    ('PageSum', 'table 7', 'global'): systems(
+        'pagesum-*', 'arxiv_global multinews_global', LONG
+    ),
+}
+# Rows that a test of their own checks.
+OWN_TEST = {
+    'LOCOST': ['figure 1', 'table 3', 'table 4', 'table 6', 'figure 5'],
+    'PageSum': ['figure 1'],
+}
+# Drawings, pictures of a model's inside, hyperparameters, sizes of corpora, what
+# this machine needs, and numbers of published outputs: other tests check them.
+OTHERS = {
+    'LOCOST': 'table 1, figure 2, figure 3, figure 4, table 7 parameters, '
+    'table 8, table 9, figure 6, figure 7',
+    'PageSum': "table 1, figure 2, table 2 the authors', figure 3, figure 4, "
+    'table 8',
+}
+
+
+class Ran(collections.namedtuple('Ran', 'text out figures')):
+  """A command, what it printed, and the pictures it drew."""
+
+
+def is_planted(text):
+  """Whether a command computes or draws numbers that are planted."""
+  name = text.split()[2]
+  kinds = 'score_memory|score_length|low_resource|similarity '
+  return (
+      (
+          name
+          in ('bench', 'locost_jax.main', 'locost_jax.score', 'papers.score')
+          or name == 'papers.seeds'
+          or '--reference_field=summary --output=runs' in text
+          or re.search(f'papers.plot ({kinds})', text) is not None
+      )
+      and 'pretrain_c4' not in text
+      and '=predictions.jsonl' not in text
+  )
+
+
+class Runs:
+  """Runs the commands of a paper, and of those before it, when asked."""
+
+  def __init__(self, figures):
+    self._figures, self._left, self._found = figures, list(PAPERS), {}
+
+  def __getitem__(self, name):
+    """Returns {number of a command: [Ran, ...]} of a paper."""
+    while name not in self._found:
+      paper = PAPERS[self._left.pop(0)]
+      own = self._found[paper.name] = {}
+      for number, line in paper.commands.items():
+        line = line.replace('s in 0 1 2 3 4', 's in 0 1')
+        for text in filter(is_planted, reproduce.expand(line)):
+          self._figures.clear()
+          text += ' --format=json' * ('papers.seeds' in text)
+          out = planted.run(text)
+          one = Ran(text, out, tuple(self._figures))
+          own.setdefault(number, []).append(one)
+    return self._found[name]
+
+
+@pytest.fixture(scope='module')
+def ran(tmp_path_factory):
+  """The Runs of the page."""
+  home, figures = tmp_path_factory.mktemp('planted'), []
+  with pytest.MonkeyPatch.context() as patch:
+    reproduce.make_home(home)
+    plant_corpora(home)
+    reproduce.enter(home, patch)
+    planted.plant(patch, figures)
+    yield Runs(figures)
+  jax.config.update('jax_compilation_cache_dir', None)
+
+
+def plant_corpora(home):
+  """Replaces the summaries of the mock corpora."""
+  for path in (home / 'corpora').glob('*/*.jsonl.gz'):
+    split = path.name.partition('.')[0]
+    few = split != 'train' or path.parent.name != 'arxiv'
+    count = planted.DOCUMENTS if few else 100
+    rows = []
+    for i in range(count):
+      text = planted.reference(i)
+      own = dict(id=f'{split}-{i}', summary=text, references=[text])
+      rows.append(json.dumps(reproduce.row(i) | own) + '\n')
+    path.write_bytes(gzip.compress(''.join(rows).encode(), mtime=0))
+
+
+def of_row(ran, paper, table, start):
+  """Returns the Rans of the commands that a row of the page names."""
+  for row in PAPERS[paper].rows:
+    if row[0] == table and row[1].startswith(start):
+      numbers = row[3].split(',')
+      return [one for n in numbers for one in ran[paper].get(n, ())]
+  raise AssertionError(f'{paper}, {table}: no row {start}')
+
+
+def expected(system, number, paper):
+  """Returns a number of a system as a command prints it."""
+  if system in ('reference', 'shuffled'):
+    return dict(reference='0.9800', shuffled='0.9500')[system]
+  scores = {k: x.mean() for k, x in planted.rouge(system).items()}
+  half = scores['R-1'] / 2  # `planted.of_model`
+  if number == '%':
+    last = 'R-L' if 'report' in system or 'summ' in system else 'R-Lsum'
+    other = re.sub('-[^-]*$', '-longt5', system)
+    ratio = planted.mean_rouge(system, last) / planted.mean_rouge(other, last)
+    return f'{100 * ratio:.1f}'
+  if number == 'mean':
+    return f'{planted.mean_rouge(system, "R-L"):.2f}'
+  if number == 'coherence' and paper == 'PageSum':
+    return f'{half / 100:.4f}'
+  columns = 'relevance consistency fluency coherence'.split()
+  found = {**scores, 'words': scores['R-1'], 'F1': half - 2}
+  found |= {'BLANC-help': half}
+  found |= {name: half - i for i, name in enumerate(columns)}
+  return f'{found[number]:.2f}'
+
+
+def problems(runs, paper, wanted):
+  """Returns what the commands of a row do not print, of {system: numbers}."""
+  printed = collections.defaultdict(set)
+  for one in runs:
+    if '--predictions=' in one.text:
+      for key, value in planted.read(one.text, one.out).items():
+        printed[key].add(value)
+  return [
+      f'{system} {number}: {value}, got {printed[place] or "nothing"}'
+      for system, numbers in wanted.items()
+      for number in numbers.split()
+      for value in [expected(system, number, paper)]
+      for title in ['F1' if number == 'words' else number]
+      for place in [(system.partition('@')[0], title)]
+      if value not in printed[place]
+  ]
+
+
+@pytest.mark.parametrize('name', PAPERS)
+def test_each_row_is_checked(name):
+  others = OTHERS[name].split(', ')
+  known = {
+      f'{table} {start}' for paper, table, start in EXPECTED if paper == name
+  }
+  for table, label, *_ in PAPERS[name].rows:
+    row = f'{table} {label}'
+    own = [start for start in (*known, *others) if row.startswith(start)]
+    assert own or table in OWN_TEST[name], row
+
+
+@pytest.mark.parametrize('row', EXPECTED, ids=' '.join)
+def test_numbers_of_a_row_come_out_of_its_commands(ran, row):
+  assert problems(of_row(ran, *row), row[0], EXPECTED[row]) == []
+
+
+def points(axis):
+  """Returns {label: {x: y}} of the lines of a panel."""
+  return {
+      line.get_label(): dict(zip(*map(list, line.get_data())))
+      for line in axis.lines
+      if not line.get_label().startswith('_')
+  }
+
+
+def test_figure_1_of_locost(ran):
+  """Circles at (memory of inference, mean ROUGE), and areas by training's."""
+  (one,) = of_row(ran, 'LOCOST', 'figure 1', 'LOCOST')[-1:]
+  (figure,) = one.figures
+  panels = {axis.get_title(loc='left'): axis for axis in figure.axes}
+  assert panels.keys() == {'govreport', 'summscreenfd'}
+  forms = dict(locost=['locost, kernels made', 'locost, kernels kept'])
+  for task, axis in panels.items():
+    circles = {
+        text.get_text(): (*circle.get_offsets()[0], circle.get_sizes()[0])
+        for text, circle in zip(axis.texts, axis.collections, strict=True)
+    }
+    assert circles.keys() == {'locost', 'longt5', 'led', 'bart'}
+    for model, (memory, rouge, area) in circles.items():
+      ending = 'bart_base' if model == 'bart' else model
+      system = f'finetune_{task}-{ending}'
+      assert rouge == pytest.approx(planted.mean_rouge(system, 'R-L'))
+      names = forms.get(model, [model])
+      sizes = [planted.cost('encode', name, LONGEST) for name in names]
+      assert memory == min(sizes)
+      share = planted.cost('train', model, LONGEST)
+      assert area / circles['led'][2] == pytest.approx(
+          max(
+              30 / circles['led'][2],
+              share / planted.cost('train', 'led', LONGEST),
+          )
+      )
+
+
+def test_memory_of_table_3_and_speed_of_table_4(ran):
+  for table, start, question, lengths in (
+      ('table 3', 'memory in tr', 'train', LENGTHS),
+      ('table 3', 'memory in inf', 'encode', LENGTHS),
+      ('table 4', 'LOCOST', 'generate', LENGTHS),
+      ('table 4', 'LOCOST', 'train', LENGTHS),
+  ):
+    runs = of_row(ran, 'LOCOST', table, start)
+    (one,) = [x for x in runs if f' bench {question} ' in x.text]
+    for length, model in itertools.product(lengths, ('led', 'longt5')):
+      size = planted.cost(question, model, length)
+      (line,) = re.findall(rf'^ *{length} +{model}  .*', one.out, re.M)
+      assert f' {size / 2**20:.3g} ' in line, line
+      assert f'{size >> 20} MiB' in line or f'{size / 2**30:.1f} GiB' in line
+
+
+def seeds_of(one):
+  """Returns {row: numbers} of a command of papers.seeds."""
+  (table,) = json.loads(one.out)['tables']
+  return {row['name']: row for row in table['rows']}
+
+
+def test_table_6_of_locost(ran):
+  runs = of_row(ran, 'LOCOST', 'table 6', 'LOCOST')
+  for model in 'locost', 'longt5':
+    (one,) = [
+        x
+        for x in runs
+        if f'seeds --workdir=runs/finetune_arxiv-{model} ' in x.text
+    ]
+    rows = seeds_of(one)
+    first, second = (
+        planted.mean_rouge(f'finetune_arxiv-{model}{of}', 'R-Lsum')
+        for of in ('', '@8192')
+    )
+    assert rows['4,096 tokens']['rouge_mean'] == pytest.approx(first)
+    assert rows['8,192 tokens']['rouge_mean'] == pytest.approx(second)
+    gain = rows['8,192 tokens']['gain']
+    assert gain == pytest.approx(100 * (second / first - 1))
+
+
+def test_figure_5_of_locost(ran):
+  *_, one = of_row(ran, 'LOCOST', 'figure 5', 'LOCOST')
+  found = points(one.figures[0].axes[0])['locost']
+  assert found == {
+      2**n: pytest.approx(planted.mean_rouge(f'sweep/{2**n}@1000000', 'R-L'))
+      for n in range(10, 16)
+  }
+
+
+def test_figure_1_of_pagesum(ran):
+  *_, one = of_row(ran, 'PageSum', 'figure 1', 'arXiv')
+  curve, mean = one.figures[0].axes[0].lines
+  assert list(curve.get_ydata()) == [1, 0.5, 0.25]
+  assert list(mean.get_ydata()) == [0.25, 0.25]
+
+
+def test_table_4_of_pagesum_has_p(ran):
+  """Of all 2^6 exchanges the share with a difference as large."""
+  *_, one = of_row(ran, 'PageSum', 'table 4', 'reference')
+  ours, theirs = (
+      planted.rouge(f'pagesum-{name}')['R-1']
+      for name in ('arxiv_discourse', 'arxiv')
+  )
+  draws = [x @ (ours - theirs) for x in itertools.product((-1, 1), repeat=6)]
+  p = np.mean(np.abs(draws) >= abs((ours - theirs).sum()) - 1e-9)
+  line = re.findall('^coherence .* to .*', one.out, re.M)[-1]
+  assert float(line.split()[-2]) == pytest.approx(p, abs=0.02)
+
+
+# --- What the checks catch ----------------------------------------------------
+
+
+@pytest.mark.parametrize('name', PAPERS)
+def test_a_dropped_system_is_caught(ran, name):
+  for row, wanted in EXPECTED.items():
+    names = {system.partition('@')[0] for system in wanted}
+    for system in names - {'reference', 'shuffled'} if row[0] == name else ():
+      kept = [
+          one
+          for one in of_row(ran, *row)
+          if not re.search(rf'=runs/{system}(\.jsonl)?( |$)', one.text)
+      ]
+      assert problems(kept, name, wanted), (row, system)
+
+
+@pytest.mark.parametrize(
+    'row',
+    [
+        ('LOCOST', 'table 2', 'LOCOST, arXiv'),
+        ('LOCOST', 'table 3', 'BART'),
+        ('PageSum', 'table 6', '32'),
+    ],
+    ids=' '.join,
+)
+@pytest.mark.parametrize('broken', ['columns', 'split'])
+def test_a_wrong_command_is_caught(ran, row, broken, monkeypatch):
+  """Two titles are exchanged, or the validation split is scored."""
+  if broken == 'columns':
+    titles = dict(protocols.TITLES, rouge1='R-2', rouge2='R-1')
+    monkeypatch.setattr(protocols, 'TITLES', titles)
+    monkeypatch.setattr(compare_predictions, '_TITLES', titles)
+  changed = []
+  for one in of_row(ran, *row):
+    if '.score ' in one.text and '--documents' not in one.text:
+      text = one.text + ' --split=validation' * (broken == 'split')
+      changed.append(Ran(one.text, planted.run(text), ()))
+  assert problems(changed, row[0], EXPECTED[row])
