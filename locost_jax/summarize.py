@@ -150,7 +150,7 @@ def _make_options(values, settings, available, summarizer):
       max_input_length=most,
       batch_size=values.batch_size,
       available=available,
-      keep_memory=bool(values.report and not parts),
+      keep_memory=bool(values.report),
       parts=parts,
   )
 

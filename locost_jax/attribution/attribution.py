@@ -66,7 +66,6 @@ class Source(NamedTuple):
   pages: Any = None  # PageWeights; None: the model weighs no pages
   selection: Any = None  # selected_tokens.Selection; None: all are decoded
   copied: Any = None  # list of words.Copied; None: the model has no copy head
-  parts: Any = None  # list of levels.PartSummary; None: read as a whole
 
 
 class Written(NamedTuple):
@@ -78,18 +77,14 @@ class Written(NamedTuple):
   ends: Any  # int [n], where each token of the text ends in it
   sentence_of: Any  # int [n], the sentence of each
 
-  def sentence_mass(self, mass):
-    """[n, P] -> its mean over the tokens of each sentence [sentences, P]."""
-    means = [mean(mass[self.sentence_of == i]) for i in range(len(self.spans))]
-    return np.reshape(means, (len(self.spans), mass.shape[1]))
-
   def describe_sentences(self, mass, quotes):
     """Returns a list of Sentence from [n, P] and the texts of P passages."""
     closest = words.closest_passages(
         [self.text[start:end] for start, end in self.spans], quotes
     )
     found = []
-    for span, own, match in zip(self.spans, self.sentence_mass(mass), closest):
+    for i, (span, match) in enumerate(zip(self.spans, closest)):
+      own = mean(mass[self.sentence_of == i])
       best = np.argsort(-own, kind='stable')[:TOP]
       attended = [words.Match(int(p), float(own[p])) for p in best]
       found.append(Sentence(span, own, attended, match))

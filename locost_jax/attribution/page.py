@@ -90,7 +90,6 @@ def render(name, source, settings, key='', origin=None, places=(), tabs=()):
           passages=passages,
           sentences=sentences,
           strip=strip,
-          parts=_parts(source, places),
           words=_words(source),
           selection=source.selection,
           origin=origin,
@@ -330,18 +329,6 @@ def _words(source):
       dict(text=source.summary[slice(*span)], weights=own, top=_top_pages(own))
       for span, own in zip(spans, weights)
   ]
-
-
-def _parts(source, places):
-  """Returns (first and last passage, place, summary) of each part, or None."""
-  if source.parts is None:
-    return None
-  found = []
-  for (first, last), text in source.parts:
-    span = source.passages[first][0], source.passages[last][1]
-    place = places_lib.label_of(places, span)
-    found.append((first + 1, last + 1, place, text))
-  return found
 
 
 def _copies(source):

@@ -245,15 +245,14 @@ def _check_parts(values):
       if values[name].present:
         raise InputError(f'--{name} needs --parts')
     return
-  if values.max_input_length is not None:
-    wrong, why = 'max_input_length', '--parts reads the whole document'
-  elif values.report is not None and values.parts != 'hierarchical':
-    wrong, why = 'report', 'only --parts=hierarchical writes a page'
-  else:
-    return
-  raise InputError(
-      f'--{wrong} and --parts={values.parts}: expected one of them; {why}'
-  )
+  for wrong, why in (
+      ('max_input_length', '--parts reads the whole document'),
+      ('report', 'a page shows what was read at once'),
+  ):
+    if values[wrong].value is not None:
+      raise InputError(
+          f'--{wrong} and --parts={values.parts}: expected one of them; {why}'
+      )
 
 
 def _missing_file(values):

@@ -24,7 +24,6 @@ shorter than the one before.
 
 import dataclasses
 import re
-from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,7 +35,6 @@ from locost_jax.generation import generate
 from locost_jax.summarizing import documents
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import stream as stream_lib
-from locost_jax.summarizing import token_places
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
 RANK, HIERARCHICAL = 'rank', 'hierarchical'
@@ -44,14 +42,6 @@ _PARAGRAPH, _SENTENCE = '\n\n', ' '  # separators before a unit
 _ROWS = 8  # batch size for computing confidence
 _LEAST = 16  # tokens of a summary that say something
 _JOINT = 4  # tokens that a blank line between two summaries may have
-
-
-class Part(NamedTuple):
-  """A part of a hierarchical level and its summary."""
-
-  text: str
-  tokens: Any  # ids of the summary, without padding
-  summary: str  # their text without white space around it
 
 
 def check(parts, summarizer):
@@ -230,7 +220,7 @@ def summarize_levels(job, options, room, cut, write):
     room: tokens of a part without bos and eos.
     cut, write: see `join`.
   """
-  settings, levels, rows = options.settings, [], []
+  settings, summaries, rows = options.settings, [], []
   text, last = job.document.text, options.parts.summary_length
   while not rows or len(rows[-1]) > 1:
     found, length = cut(text), last or settings.max_length
@@ -243,44 +233,12 @@ def summarize_levels(job, options, room, cut, write):
     if error:
       return stream_lib.Done(job, error=error)
     rows.append([one.row for one in done])
-    tokens = [[int(t) for t in x.tokens if t != settings.pad_id] for x in done]
-    written = [one.row['prediction'].strip() for one in done]
-    levels.append(list(map(Part, found, tokens, written)))
-    text = _next_text(written)
-  used = [i for i, part in enumerate(levels[0]) if part.summary]
+    summaries.append([one.row['prediction'].strip() for one in done])
+    text = _PARAGRAPH.join(filter(None, summaries[-1]))
+  used = [i for i, summary in enumerate(summaries[0]) if summary]
   row = _row(job, rows, used or [0])
-  row['levels'] = len(levels)
-  row['level_summaries'] = [[x.summary for x in level] for level in levels[:-1]]
-  return stream_lib.Done(job, row, levels=levels)
-
-
-def read_levels(summarizer, text, row, part_length):
-  """Returns the levels of an earlier call's summary: a list of Part for each.
-
-  Args:
-    row: of the summary.
-
-  Raises:
-    InputError: the row does not have the summaries of the text's parts.
-  """
-  room, count = measures(summarizer, part_length)
-  levels = []
-  for written in (*row['level_summaries'], [row['prediction']]):
-    found = split(text, room, count)
-    if len(found) != len(written):
-      raise InputError(
-          f'{len(written)} summaries of {len(found)} parts in level_summaries: '
-          'expected one of each; --overwrite writes them again'
-      )
-    ids = [token_places.summary_tokens(summarizer, one) for one in written]
-    levels.append(list(map(Part, found, ids, written)))
-    text = _next_text(written)
-  return levels
-
-
-def _next_text(summaries):
-  """Returns the text of the next level."""
-  return _PARAGRAPH.join(filter(None, summaries))
+  row.update(levels=len(rows), level_summaries=summaries[:-1])
+  return stream_lib.Done(job, row)
 
 
 def _collect(found):

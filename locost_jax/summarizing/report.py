@@ -6,12 +6,10 @@ import re
 
 from locost_jax import files
 from locost_jax.attribution import attribution
-from locost_jax.attribution import levels as levels_lib
 from locost_jax.attribution import page
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
-from locost_jax.summarizing import parts as parts_lib
 from locost_jax.summarizing import provenance
 from locost_jax.summarizing import results
 from locost_jax.summarizing import token_places
@@ -24,12 +22,9 @@ class Pages:
     failures: the number of pages that could not be written.
   """
 
-  def __init__(
-      self, summarizer, settings, parts, where, jobs, unread, progress
-  ):
+  def __init__(self, summarizer, settings, where, jobs, unread, progress):
     """Prepares the pages of `jobs`; where: `write_summaries.Where`."""
     self._summarizer, self._path = summarizer, where.report
-    self._parts = parts  # `stream.Parts`, or None
     if len(jobs) == 1:  # several have a list, which shows what is left out
       names = [f'{other.name}: {other.reason}' for other in unread]
       settings = {**settings, 'left out': '; '.join(names) or None}
@@ -78,7 +73,17 @@ class Pages:
         or not os.path.exists(path)
         or page.read_key(path) != key
     ):
-      source = self._attribute(document, row, done)
+      tokens = done and done.tokens
+      if tokens is None:
+        tokens = token_places.summary_tokens(self._summarizer, summary)
+      source = attribution.attribute(
+          self._summarizer,
+          document.as_read,
+          tokens,
+          self._settings['max_input_length'],
+          done and done.memory,
+          document.places,
+      )
       summary = source.summary
       origin = {**self._model, **provenance.describe_row(row)}
       html = page.render(
@@ -93,34 +98,6 @@ class Pages:
       files.write(path, html)
     name += document.query and f': {document.query}'
     self._entries[job.number] = os.path.basename(path), name, summary
-
-  def _attribute(self, document, row, done):
-    """Returns the `attribution.Source` of a document, as in `add`."""
-    if row.get('levels', 1) > 1:
-      return levels_lib.attribute(
-          self._summarizer,
-          document.text,
-          (done and done.levels)
-          or parts_lib.read_levels(
-              self._summarizer,
-              document.text,
-              row,
-              self._parts.part_length,
-          ),
-          self._progress.show,
-          document.places,
-      )
-    tokens = done and done.tokens
-    if tokens is None:
-      tokens = token_places.summary_tokens(self._summarizer, row['prediction'])
-    return attribution.attribute(
-        self._summarizer,
-        document.as_read,
-        tokens,
-        self._settings['max_input_length'],
-        done and done.memory,
-        document.places,
-    )
 
   def _page_path(self, job):
     return results.page_path(self._path, job.number + 1, len(self._jobs))

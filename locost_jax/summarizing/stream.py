@@ -79,7 +79,6 @@ class Done(NamedTuple):
   error: Any = None
   tokens: Any = None  # int32 [written], padding included
   memory: Any = None  # the encoder's output, if kept
-  levels: Any = None  # if hierarchical: a list of `parts.Part` for each level
 
 
 def stream(summarizer, jobs, options, progress, name=None):

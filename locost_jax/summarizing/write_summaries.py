@@ -59,9 +59,7 @@ def write(summarizer, documents, options, where, unread=()):
   if where.report:
     from locost_jax.summarizing import report  # its template engine is slow
 
-    pages = report.Pages(
-        summarizer, settings, options.parts, where, jobs, unread, progress
-    )
+    pages = report.Pages(summarizer, settings, where, jobs, unread, progress)
   # {a LeftOut, or the number of a job: its row, or why it is left out}
   found = {other: other for other in unread}
   places = {job.number: job.document.place for job in jobs}

@@ -95,13 +95,12 @@ def test_subtitles_with_sentences_are_as_before():
   )
 
 
-@pytest.mark.parametrize('more', [[], ['--parts=hierarchical']])
-def test_the_page_of_subtitles_without_sentences(run, call, tmp_path, more):
+def test_the_page_of_subtitles_without_sentences(run, call, tmp_path):
   words = lambda i: f'Chapter {i} with a title'
   (tmp_path / 'a.vtt').write_text(make_subtitles(words, 40))
   page = tmp_path / 'page.html'
   status, _, err = call(
-      '--checkpoint', run, tmp_path / 'a.vtt', f'--report={page}', *more
+      '--checkpoint', run, tmp_path / 'a.vtt', f'--report={page}'
   )
   assert status == 0, err
   assert page.read_text().count('<p id="p') == 4

@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import re
 
 import numpy as np
 import pytest
@@ -288,15 +287,20 @@ def test_the_budget():
 
 
 def test_levels_have_every_word_in_one_part():
-  text = document(50, 90)
-  done, _ = run_levels(text, 60, 30, first_words)
-  assert len(done.levels) > 2 and not done.levels[-1][1:]
-  for level in done.levels:
-    assert [w for part in level for w in part.text.split()] == text.split()
-    for part in level:
-      assert part.summary == first_words(part.text, count_words(part.summary))
-      assert part.tokens == [5]  # as written, without padding
-    text = ' '.join(part.summary for part in level)
+  text, written = document(50, 90), []
+
+  def write(part, most):
+    written.append((part, first_words(part, most)))
+    return written[-1][1]
+
+  done, calls = run_levels(text, 60, 30, write)
+  assert len(calls) > 2 and len(done.row['level_summaries']) == len(calls) - 1
+  for (count, _), found in zip(calls, done.row['level_summaries']):
+    level, written = written[:count][::-1], written[count:]
+    assert ' '.join(part for part, _ in level).split() == text.split()
+    assert found == [summary for _, summary in level]
+    text = ' '.join(found)
+  assert written == [(done.row['prediction'],) * 2] or len(written) == 1
 
 
 def test_parts_without_a_summary():
@@ -339,49 +343,6 @@ def test_the_command_with_levels(run, call, tmp_path):
   assert (short['levels'], short['parts']) == (1, 1)
   want = locost_jax.load(str(run)).summarize('Short.')
   assert short['prediction'] == want[0]
-  page = tmp_path / 'page.html'
-  status, _, err = call(*arguments, a, f'--report={page}')
-  assert status == 0, err
-  html = page.read_text()
-  assert f'{long["parts"]} parts' in html and '<h2>Part by part</h2>' in html
-  # The page shows the document itself, and each part leads to its place.
-  assert a.read_text().split('\n\n') == [
-      re.sub('<[^>]*>', '', p)
-      for p in re.findall(r'<p id="p\d+".*?</a><span>(.*?)</span>', html)
-  ]
-  parts = html[html.index('id="parts"') : html.index('<h2>Sentence')]
-  links = [int(n) for n in re.findall(r'href="#p(\d+)"', parts)]
-  assert len(links) == long['parts'] and links == sorted(links)
-  # The summaries in the file are enough to make the page later.
-  later = tmp_path / 'later.html'
-  status, _, err = call(
-      *arguments, a, f'--output={output}', f'--report={later}'
-  )
-  assert status == 0 and '1 of 1 documents were done before' in err, err
-  again = later.read_text()
-  again = again[again.index('id="parts"') : again.index('<h2>Sentence')]
-  assert re.findall('<p>.*?</p>', again) == re.findall('<p>.*?</p>', parts)
-
-
-def test_levels_from_a_file(run):
-  """Parts are cut as before; a row of another document is refused."""
-  summarizer = locost_jax.load(str(run))
-  text = document(30, 12)
-  parts = parts_lib.split(text, 127, len)
-  written = [f'Part {i}.' if i % 2 else '' for i in range(len(parts))]
-  row = dict(
-      level_summaries=[written],
-      prediction='All of it.',
-  )
-  first, last = parts_lib.read_levels(summarizer, text, row, 128)
-  assert [part.text for part in first] == parts
-  assert [part.summary for part in first] == written
-  assert last[0].text == '\n\n'.join(filter(None, written))
-  assert last[0].tokens == [*summarizer.vocabulary.encode('All of it.'), 1]
-  with pytest.raises(InputError, match='4 summaries of 1 parts'):
-    parts_lib.read_levels(
-        summarizer, 'Short.', dict(row, level_summaries=[['a'] * 4]), 128
-    )
 
 
 @pytest.mark.parametrize(
@@ -392,7 +353,7 @@ def test_levels_from_a_file(run):
         ('--summary_length=64', '--summary_length needs --parts'),
         ('--parts=join --part_length=4', '8'),
         ('--parts=join --max_input_length=64', '--max_input_length and'),
-        ('--parts=join --report=page.html', '--parts=hierarchical writes'),
+        ('--parts=join --report=page.html', 'a page shows what'),
         ('--parts=hierarchical --part_length=16', 'expected at least 41'),
         ('--reference_field=summary', 'expected --format=json'),
         ('--format=json --reference_field=gone', "field 'gone'"),
