@@ -41,7 +41,6 @@ from locost_jax.config import train_flags
 from locost_jax.devices import collective
 from locost_jax.devices import compiling
 from locost_jax.devices import connect
-from locost_jax.errors import InputError
 from locost_jax.runs import dry_run
 from locost_jax.runs import evaluate_run
 from locost_jax.runs import final_table
@@ -66,28 +65,14 @@ def find_run(argv):
   """Returns (config, its path) of the run that replaces --config, or None.
 
   A run continues with its own settings: only --evaluate may change keys.
-
-  Raises:
-    InputError: --evaluate without --config, and no run in WORKDIR.
   """
   workdir = commands.find_value(argv, 'workdir')
+  evaluates = any(map(_EVALUATE.fullmatch, argv))
   if commands.find_value(argv, 'config') is not None or not workdir:
     return None
-  evaluates = any(map(_EVALUATE.fullmatch, argv))
   if not evaluates and commands.find_keys(argv):
     return None
-  config_files.make_importable()
-  copy = f'{workdir.rstrip("/")}/{phases_lib.CONFIG_FILE}'
-  if object_store.is_uri(workdir):
-    object_store.forget(workdir)
-    copy = object_store.local(copy)
-  run = resume.read_settings(os.path.dirname(copy))
-  if run is None and evaluates:
-    raise InputError(
-        f'--workdir={workdir}: no config.json of a run in it; expected '
-        'the WORKDIR of a run, or --config=FILE'
-    )
-  return run
+  return resume.find_settings(workdir, evaluates)
 
 
 def main(values, arguments):

@@ -46,6 +46,7 @@ class ModelConfig:
   norms_first = True  # h + f(norm(h)) in a layer, else norm(h + f(h))
   biases_per_layer = False  # whether layers have a position bias each
   separator_id = None  # of tokens that attend to all, see `led`
+  max_separators = 0  # of them in an input
   shares_arrays = False  # whether the mixer has a `Common`, see `encoder`
 
   @property

@@ -6,6 +6,7 @@ is newer or older than the run, has its default. Commands without --config use
 the config of the run.
 """
 
+import os
 import re
 import shlex
 
@@ -13,6 +14,8 @@ from ml_collections import ConfigDict
 
 from locost_jax import files
 from locost_jax import models
+from locost_jax.config import config_files
+from locost_jax.config import object_store
 from locost_jax.config import schema
 from locost_jax.data import corpus
 from locost_jax.data import span_corruption
@@ -33,6 +36,26 @@ _FREE = re.compile(
 _MAY_BE_NONE = 'gsg', 'span_corruption'
 # Keys of a model that matter only in training.
 _TRAINING_ONLY = re.compile(r'model\.(\w+_)?dropout_rate')
+
+
+def find_settings(workdir, is_needed):
+  """Returns (config, its path) of the run in WORKDIR, also gs://, or None.
+
+  Raises:
+    InputError: it is needed, and there is no run.
+  """
+  config_files.make_importable()
+  copy = f'{workdir.rstrip("/")}/{phases_lib.CONFIG_FILE}'
+  if object_store.is_uri(workdir):
+    object_store.forget(workdir)
+    copy = object_store.local(copy)
+  run = read_settings(os.path.dirname(copy))
+  if run is None and is_needed:
+    raise InputError(
+        f'--workdir={workdir}: no config.json of a run in it; expected '
+        'the WORKDIR of a run, or --config=FILE'
+    )
+  return run
 
 
 def check_unchanged(setups, workdir):

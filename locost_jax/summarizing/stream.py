@@ -125,17 +125,12 @@ def stream(summarizer, jobs, options, progress, name=None):
 
 def report_separators(config, job, progress):
   """Notes a document with more separators than the model takes for them."""
-  if config.separator_id in (None, -1):
-    return
-  found = sum(list(page).count(config.separator_id) for page in job.pages)
-  if found > config.max_separators:
-    progress.note_once(
-        f'separators of {job.number}',
-        visible(
-            f'{job.document.id}: has {found} separators; only the first '
-            f'{config.max_separators} (model.max_separators) see the whole text'
-        ),
-    )
+  most, mark = config.max_separators, config.separator_id
+  found = sum(list(page).count(mark) for page in job.pages) if most else 0
+  if found > most:
+    text = f'{job.document.id}: has {found} separators; only the first {most} '
+    text = visible(text + '(model.max_separators) see the whole text')
+    progress.note_once(f'separators of {job.number}', text)
 
 
 def report_unknown(vocabulary, job, pages, progress):

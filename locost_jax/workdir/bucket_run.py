@@ -96,9 +96,22 @@ def open_workdir(workdir, use='train'):
 
 
 def mirror_of(directory):
-  """Returns the Mirror of a run that a directory is in, or None."""
+  """Returns the Mirror of a run that a directory is in, or one that is idle."""
   found = (_mirrors.get(parent) for parent in Path(directory).parents)
-  return next(filter(None, found), None)
+  return next(filter(None, found), OnDisk())
+
+
+class OnDisk:
+  """The Mirror of a run on a disk: nothing is copied."""
+
+  def check(self):
+    """See `Mirror`, here and below."""
+
+  def commit(self, directory, path=None):
+    pass
+
+  def remove(self, directory):
+    pass
 
 
 def _lock_scratch(bucket, name):
@@ -323,7 +336,7 @@ def _step(name):
 def _is_pushed(place, folder):
   """Whether a directory is copied with other files: no step, no cache."""
   if os.path.basename(place) == 'checkpoints':
-    is_unfinished = '.orbax-checkpoint-tmp' in folder
+    is_unfinished = checkpoint.UNFINISHED in folder
     return not checkpoint.is_step(folder) and not is_unfinished
   return folder not in _MINE
 

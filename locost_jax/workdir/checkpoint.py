@@ -24,6 +24,10 @@ from locost_jax.workdir import manifest
 # and the config.checkpoint.metric it was computed for.
 SCORE, SCORE_OF = 'score', 'score_of'
 METRICS = 'metrics/metrics'  # where Orbax puts them
+UNFINISHED = '.orbax-checkpoint-tmp'  # in the name of a step being written
+# The name of a step whose removal began: the next start of the run removes it
+# like an unfinished one.
+REMOVED = f'{UNFINISHED}-removed'
 TRIES = 20  # how often `choose_again` chooses a checkpoint
 
 
@@ -226,6 +230,24 @@ def numbered(directory):
 def is_step(name):
   """Whether a name is a step: ASCII digits."""
   return name.isascii() and name.isdigit()
+
+
+def list_unfinished(directory):
+  """Returns the steps whose save was interrupted, in order."""
+  names = [
+      path.name.partition(UNFINISHED)[0]
+      for path in directory.glob(f'*{UNFINISHED}*')
+      if not path.name.endswith(REMOVED)
+  ]
+  return sorted({int(name) for name in names if is_step(name)})
+
+
+def find_damage(path):
+  """Returns a short description of a step's damage, or ''."""
+  damage = manifest.find_damage(path) or find_metrics(path)[1]
+  # Without `params`, it is no checkpoint, although Orbax would take it as one.
+  is_whole = damage or (path / 'params').is_dir()
+  return damage if is_whole else 'params is missing'
 
 
 def best_first(directory):

@@ -34,10 +34,6 @@ from locost_jax.workdir import checkpoint
 from locost_jax.workdir import manifest
 
 _LOOP = 'loop/metadata'  # where Orbax puts JSON
-_UNFINISHED = '.orbax-checkpoint-tmp'  # in the name of a step being written
-# The name of a step whose removal began: the next start of the run removes it
-# like an unfinished one.
-_REMOVED = f'{_UNFINISHED}-removed'
 
 
 class Checkpointer:
@@ -56,9 +52,9 @@ class Checkpointer:
     self._saving = None  # the step that may not be on disk yet
     self._mirror = bucket_run.mirror_of(self._directory)
     self._directory.mkdir(parents=True, exist_ok=True)
-    self._unfinished = _list_unfinished(self._directory)
+    self._unfinished = checkpoint.list_unfinished(self._directory)
     if collective.is_first_host():
-      for path in self._directory.glob(f'*{_UNFINISHED}*'):
+      for path in self._directory.glob(f'*{checkpoint.UNFINISHED}*'):
         shutil.rmtree(path, ignore_errors=True)
     silence_failed_saves()
     self._orbax = ocp.AsyncCheckpointer(
@@ -101,8 +97,7 @@ class Checkpointer:
 
   def check(self):
     """Raises the error of a save that has failed, without waiting."""
-    if self._mirror:
-      self._mirror.check()
+    self._mirror.check()
     with self._explaining_disk_errors():
       self._orbax.check_for_errors()
 
@@ -127,14 +122,12 @@ class Checkpointer:
     if collective.is_first_host():
       found = [x for x in checkpoint.numbered(self._directory) if x.is_dir()]
       for path in sorted(found, key=lambda path: int(path.name)):
-        if damage := _find_damage(path):
+        if damage := checkpoint.find_damage(path):
           collective.log(manifest.set_aside(path, damage))
-          if self._mirror:
-            self._mirror.remove(path)
+          self._mirror.remove(path)
       for step in checkpoint.list_steps(self._directory):
         self._score_again(self._directory / str(step))
-        if self._mirror:
-          self._mirror.commit(self._directory / str(step))
+        self._mirror.commit(self._directory / str(step))
     # The first host's answer: the others also wait for the renaming.
     step = checkpoint.latest_step(self._directory)
     step = collective.gather_rows([step])[0]
@@ -162,8 +155,7 @@ class Checkpointer:
         manifest.replace(directory, checkpoint.METRICS, scored)
         loop = json.dumps(self.loop(step) | {'measured': True})
         manifest.replace(directory, _LOOP, loop)
-        if self._mirror:
-          self._mirror.commit(directory)
+        self._mirror.commit(directory)
       self._prune()
     # Before the other hosts read the directory.
     collective.wait_for_hosts(f'{self._directory} {step} measured')
@@ -230,8 +222,7 @@ class Checkpointer:
     )
     for step in set(steps).difference(kept):
       _remove(self._directory / str(step))
-      if self._mirror:
-        self._mirror.remove(self._directory / str(step))
+      self._mirror.remove(self._directory / str(step))
 
   def _scored(self, metrics):
     """Returns metrics with the score of the current metric."""
@@ -246,13 +237,12 @@ class Checkpointer:
 
   def _finish(self):
     # Called on the first host after all files are written, before the rename.
-    for path in self._directory.glob(f'{self._saving}{_UNFINISHED}*'):
+    for path in self._directory.glob(f'{self._saving}{checkpoint.UNFINISHED}*'):
       metrics = path / checkpoint.METRICS
       metrics.parent.mkdir(exist_ok=True)
       metrics.write_text('{}')
       manifest.write(path)
-      if self._mirror:
-        self._mirror.commit(self._directory / str(self._saving), path)
+      self._mirror.commit(self._directory / str(self._saving), path)
 
   def describe_kept(self):
     """Returns which checkpoint a run continues from, for messages."""
@@ -280,26 +270,8 @@ def _training(state):
   return parameters.flatten(state._replace(params=()))
 
 
-def _find_damage(path):
-  """Returns a short description of a step's damage, or ''."""
-  damage = manifest.find_damage(path) or checkpoint.find_metrics(path)[1]
-  # Without `params`, it is no checkpoint, although Orbax would take it as one.
-  is_whole = damage or (path / 'params').is_dir()
-  return damage if is_whole else 'params is missing'
-
-
 def _remove(path):
   """Removes a checkpoint; a kill never leaves one half removed."""
   with contextlib.suppress(FileNotFoundError):
-    path = path.rename(f'{path}{_REMOVED}')
+    path = path.rename(f'{path}{checkpoint.REMOVED}')
   shutil.rmtree(path, ignore_errors=True)
-
-
-def _list_unfinished(directory):
-  """Returns the steps whose save was interrupted, in order."""
-  names = [
-      path.name.partition(_UNFINISHED)[0]
-      for path in directory.glob(f'*{_UNFINISHED}*')
-      if not path.name.endswith(_REMOVED)
-  ]
-  return sorted({int(name) for name in names if checkpoint.is_step(name)})
