@@ -162,18 +162,16 @@ def read_pages(text, vocabulary, data):
   if data.document_length:
     count = len(vocabulary.encode(row['document']))
     lengths.append(max(count - data.document_length, 0))
-  front = pages.front_of(row['query'], vocabulary)
-  is_in_every = pages.query_in(data) == 'every'
-  later = front if is_in_every else pages.front_of('', vocabulary)
   return (
       '\n'.join(vocabulary.decode(page, True) for page in made),
       sum(lengths) + len(surround(vocabulary, [])),
       pages.count_cut(
           lengths,
-          list(map(len, pages.fronts(made, front, later))),
-          data.pages,
-          data.page_length,
+          made,
+          row['query'],
+          data,
           data.max_input_length,
+          vocabulary,
       ),
   )
 

@@ -150,8 +150,7 @@ def tokenise(parts, query, data, max_length, vocabulary):
   Raises:
     InputError: the query leaves no room in a page.
   """
-  front = front_of(query, vocabulary)
-  later = front if query_in(data) == 'every' else front_of('', vocabulary)
+  front, later = two_fronts(query, data, vocabulary)
   length, last = data.page_length, [vocabulary.eos_id]
   first, room = (length - len(marks) - 1 for marks in (front, later))
   if first < 1:
@@ -162,7 +161,7 @@ def tokenise(parts, query, data, max_length, vocabulary):
     ids = [vocabulary.encode(part or data.empty_page) for part in parts]
     return [
         marks + page[: length - len(marks) - 1] + last if page else []
-        for marks, page in zip(fronts(ids, front, later), ids)
+        for marks, page in zip(_fronts(ids, front, later), ids)
     ]
   if data.pages == 'chunks':
     ids = [i for part in parts for i in vocabulary.encode(part)][:max_length]
@@ -177,36 +176,36 @@ def tokenise(parts, query, data, max_length, vocabulary):
   ]
 
 
-def fronts(pages, front, later):
+def _fronts(pages, front, later):
   """Returns `front` for the first page with tokens, `later` for the others."""
   first = next((i for i, page in enumerate(pages) if page), None)
   return [front if i == first else later for i in range(len(pages))]
 
 
-def front_of(query, vocabulary):
-  """Returns the ids in front of a page: the bos, if any, and the query."""
-  bos = vocabulary.bos_id
-  return ([] if bos is None else [bos]) + (
-      vocabulary.encode(f'{query}\n\n') if query else []
-  )
+def two_fronts(query, data, vocabulary):
+  """Returns the ids in front of the first page and of later ones.
+
+  They are the bos, if any, and the query.
+  """
+  bos = [] if vocabulary.bos_id is None else [vocabulary.bos_id]
+  front = bos + (vocabulary.encode(f'{query}\n\n') if query else [])
+  return front, front if query_in(data) == 'every' else bos
 
 
-def cut(ids, size, first=None):
-  """Cuts a list into one of `first` (None: size) and others of `size` ids."""
-  first = size if first is None else first
+def cut(ids, size, first):
+  """Cuts a list into one of `first` and others of `size` ids."""
   starts = [0, *range(first, len(ids), size)] if ids else []
   return [ids[i:j] for i, j in zip(starts, starts[1:] + [len(ids)])]
 
 
-def pack(sentences, size, max_length, first=None):
+def pack(sentences, size, max_length, first):
   """Packs as many whole sentences into each chunk as fit.
 
   Args:
     size: maximum ids of a chunk; a longer sentence is cut.
     max_length: maximum ids in all chunks; further ids are dropped.
-    first: maximum ids of the first chunk; None: size.
+    first: maximum ids of the first chunk.
   """
-  first = size if first is None else first
   chunks, left = [], max_length
   for sentence in sentences:
     sentence = sentence[:left]
@@ -221,19 +220,19 @@ def pack(sentences, size, max_length, first=None):
   return chunks
 
 
-def count_cut(lengths, fronts, form, page_length, max_length):
+def count_cut(lengths, made, query, data, max_length, vocabulary):
   """Counts the tokens of a document that are cut off.
 
   Args:
     lengths: tokens of each text of `pieces`, followed by those of texts without
       a page.
-    fronts: tokens in front of each page, the bos included.
+    made, query, data, max_length: what `tokenise` returned, and its arguments.
   """
-  if form in LOCALITIES:
-    rooms = [page_length - front - 1 for front in fronts]
-    kept = sum(min(length, room) for length, room in zip(lengths, rooms))
-    return sum(lengths) - kept
-  return max(sum(lengths) - max_length, 0)
+  if data.pages in CHUNKS:
+    return max(sum(lengths) - max_length, 0)
+  fronts = _fronts(made, *two_fronts(query, data, vocabulary))
+  rooms = [data.page_length - len(front) - 1 for front in fronts]
+  return sum(lengths) - sum(map(min, lengths, rooms))
 
 
 def max_chunks(data):

@@ -92,22 +92,13 @@ def read(vocabulary, text, pages, max_input_length=None):
   if pages.are_chunks and max_input_length is None:  # nothing was cut
     return made, sum(map(len, made))
   lengths = [len(vocabulary.encode(part)) for part in (*parts, *unread)]
+  cut = pages_lib.count_cut(lengths, made, text.query, pages, most, vocabulary)
   if pages.are_chunks:
-    cut = pages_lib.count_cut(lengths, (), pages.pages, 0, most)
     return made, sum(map(len, made)) + cut
-  fronts = pages_lib.fronts(made, *two_fronts(vocabulary, text, pages))
-  fronts = [len(ids) for ids in fronts]
-  cut = pages_lib.count_cut(lengths, fronts, pages.pages, pages.page_length, 0)
   made = [page for page in made if page]
   made = made or [vocabulary_lib.surround(vocabulary, [])]
   dropped = len(unread) if text.parts else 0
   return made, sum(map(len, made)) + cut, dropped
-
-
-def two_fronts(vocabulary, text, pages):
-  """The tokens in front of the first page and of later ones, bos included."""
-  later = text.query if pages_lib.query_in(pages) == 'every' else ''
-  return [pages_lib.front_of(x, vocabulary) for x in (text.query, later)]
 
 
 def chunk_texts(text, pages):

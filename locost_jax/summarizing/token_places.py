@@ -31,7 +31,7 @@ def places(vocabulary, text, pages=None, max_input_length=None):
     if max_input_length is not None:
       ends = ends[: max_input_length - front - 1 - after]
     return [_with_marks(ends + [-1] * after, front)]
-  front, later = map(len, page_reading.two_fronts(vocabulary, text, pages))
+  front, later = map(len, pages_lib.two_fronts(text.query, pages, vocabulary))
   first, room = (pages.page_length - marks - 1 for marks in (front, later))
   if pages.are_chunks:
     ends = _ends_in_text(

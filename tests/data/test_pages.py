@@ -144,9 +144,9 @@ def test_max_chunks():
   data.update(pages='sentence_chunks', page_length=10, max_input_length=99)
   for longest in (2, 5, 6, 9, 30):
     lists = [[1] * rng.integers(1, longest) for _ in range(99)]
-    assert len(pages.pack(iter(lists), 8, 99)) <= pages.max_chunks(data)
+    assert len(pages.pack(iter(lists), 8, 99, 8)) <= pages.max_chunks(data)
   halves = [[1] * (1 + 7 * (i % 2)) for i in range(99)]  # 1, 8, 1, 8 ...
-  assert len(pages.pack(iter(halves), 8, 99)) > 99 / 8 * 1.5
+  assert len(pages.pack(iter(halves), 8, 99, 8)) > 99 / 8 * 1.5
 
 
 def make_rows():
@@ -337,7 +337,7 @@ def test_sentences_are_packed_while_they_fit():
     )
     sizes = [8 - query] + [8] * len(made)
     assert all(0 < len(x) <= size for x, size in zip(made, sizes))
-    whole = pages.pack(iter(lists), 8, most)
+    whole = pages.pack(iter(lists), 8, most, 8)
     assert whole == slow_packing(lists, 8, most)
     if lists and 0 < len(lists[0]) <= 8 - query:
       marks = [-1] * query
