@@ -27,7 +27,6 @@ empty rows that fill up a batch have zero weights.
 import numpy as np
 
 from locost_jax.data import pages
-from locost_jax.errors import InputError
 
 SMALLEST = 16  # tokens
 # Numbers of chunks are rounded up to one of these, by at most 50%.
@@ -40,9 +39,6 @@ def bucket_lengths(maximum, given=()):
   Args:
     given: lengths to use; (): powers of two and 1.5 times them, from 16.
   """
-  given = tuple(given)
-  if any(length < 1 for length in given):
-    raise InputError(f'buckets={given}: lengths must be positive')
   if not given:
     powers = 2 ** np.arange(4, 63)
     given = np.stack([powers, powers // 2 * 3], axis=1).ravel().tolist()

@@ -26,10 +26,6 @@ _PARQUET_ROWS = 16  # in memory at once
 _PARQUET_BYTES = 1 << 20  # read from one column at once
 
 
-def _read_jsonl(path, fields):
-  return sources.read_jsonl([path], fields)
-
-
 def _read_delimited(delimiter, path, fields):
   """Reads the rows of CSV or TSV (RFC 4180); see `read_rows`.
 
@@ -275,7 +271,7 @@ def _is_json_row(text):
 # Extension (before .gz) -> function (path, fields) -> rows; a text's also takes
 # its unit.
 READERS = {
-    '.jsonl': _read_jsonl,
+    '.jsonl': sources.read_jsonl,
     '.csv': functools.partial(_read_delimited, ','),
     '.tsv': functools.partial(_read_delimited, '\t'),
     '.parquet': _read_parquet,
@@ -307,7 +303,7 @@ def read_rows(path, fields, text_unit):
     yield from READERS[ending](path, fields, *more)
     return
   try:
-    yield from _read_jsonl(path, fields)
+    yield from sources.read_jsonl(path, fields)
   except InputError as error:
     if ending in _JSONL_TOO:
       raise

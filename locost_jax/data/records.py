@@ -338,21 +338,11 @@ def _write(path, key, packed, dtype, notes):
 
 def _read_checksums(directory):
   """Returns {name: ['BYTES SHA-256']} of a cache; {} if it has no checksums."""
-  with _damage(directory, manifest.FILE) as path:
-    if os.path.lexists(path):
-      return manifest.read(directory, FILES)
-  if not (directory / _OLD_CHECKSUMS).exists():
-    return {}
-  with _damage(directory, _OLD_CHECKSUMS) as path:
-    found = files.read_object(path)
-    for name, known in found.items():
-      if name not in FILES:
-        raise InputError(
-            f'{path}: names {files.show_value(name)}; expected some of '
-            f'{", ".join(FILES)}'
-        )
-      files.check_value(path, name, known, kinds.TEXT)
-  return {name: [known] for name, known in found.items()}
+  for name in manifest.FILE, _OLD_CHECKSUMS:
+    with _damage(directory, name) as path:
+      if os.path.lexists(path):
+        return manifest.read(directory, FILES, name)
+  return {}
 
 
 def _verify(directory, name, checksums):

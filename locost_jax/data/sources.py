@@ -80,8 +80,8 @@ def expand_globs(globs, disk=object_store.DISK):
   return [files[name] for name in sorted(files)]
 
 
-def read_jsonl(files, fields=()):
-  """Yields the rows of JSONL files as dicts.
+def read_jsonl(path, fields=()):
+  """Yields the rows of a JSONL file as dicts.
 
   Empty lines are skipped; a byte order mark and carriage returns at line ends
   are allowed.
@@ -91,15 +91,14 @@ def read_jsonl(files, fields=()):
       of the config that chooses it}, for errors.
 
   Raises:
-    InputError: a file cannot be read; a line is not UTF-8, not a JSON object,
+    InputError: the file cannot be read; a line is not UTF-8, not a JSON object,
       or lacks a field (with file and line number).
   """
-  for path in files:
-    parse = lambda number, line: parse_row(
-        path, number, line, fields if number == 1 else (*fields,)
-    )
-    lines = read_lines(path)
-    yield from good_rows(path, (functools.partial(parse, *x) for x in lines))
+  parse = lambda number, line: parse_row(
+      path, number, line, fields if number == 1 else (*fields,)
+  )
+  makers = (functools.partial(parse, *line) for line in read_lines(path))
+  return good_rows(path, makers)
 
 
 def good_rows(path, makers):

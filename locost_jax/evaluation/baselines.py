@@ -45,7 +45,7 @@ def oracle(document, reference, protocol):
   return ' '.join(sentences[i] for i in chosen)
 
 
-def select_sentences(document, reference, most=None):
+def select_sentences(document, reference):
   """Returns the indices of the sentences of the greedy oracle, in order.
 
   Nallapati et al. 2017, section 3.1: starting with no sentence, the sentence of
@@ -56,15 +56,14 @@ def select_sentences(document, reference, most=None):
   of the chosen sentences is added, until none increases it. Bigrams do not
   cross sentences.
 
-  A document is a list of sentences, lists of words. `most` is the most
-  sentences to choose; None: no limit.
+  A document is a list of sentences, lists of words.
   """
   counted = [_count_ngrams(document, [reference], n) for n in (1, 2)]
   chosen, best = [], 0.0
   taken = [np.zeros(wanted.shape, np.int32) for _, wanted, _, _ in counted]
   length = [0, 0]
   is_free = np.ones(len(document), bool)
-  while is_free.any() and (most is None or len(chosen) < most):
+  while is_free.any():
     scores = np.zeros(len(document))
     for side, (there, wanted, sizes, expected) in enumerate(counted):
       hits = np.minimum(taken[side] + there, wanted).sum(1)

@@ -112,20 +112,23 @@ def replace(directory, name, text):
   _write(directory, entries | {name: [new]})
 
 
-def read(directory, expected=None):
+def read(directory, expected=None, file=FILE):
   """Returns the manifest of a directory: {name: ['BYTES SHA-256', ...]}.
 
   Args:
     expected: all names that it may have; None: those of files in
       subdirectories.
+    file: its name. In old caches it has no lists, but one text a file.
 
   Raises:
     FileNotFoundError, NotADirectoryError: it is missing.
     InputError: it is invalid.
   """
-  path = Path(directory) / FILE
+  path = Path(directory) / file
   entries = files.parse_object(files.read_bytes(path, _MOST_BYTES), path)
   for name, known in entries.items():
+    if file != FILE and isinstance(known, str):
+      entries[name] = known = [known]
     *parents, last = name.split('/')
     if expected is not None and name not in expected:
       raise InputError(

@@ -59,7 +59,7 @@ def read_json(path):
 
 def read_rows(path, needed):
   """Returns the rows of a JSONL file; each must have the `needed` fields."""
-  return _check(path, list(sources.read_jsonl([path])), needed)
+  return _check(path, list(sources.read_jsonl(path)), needed)
 
 
 def _check(path, rows, needed):

@@ -41,14 +41,15 @@ def test_rows_are_split_at_newlines_only(tmp_path):
   plain = _write(tmp_path / 'a.jsonl', data)
   packed = _write(tmp_path / 'b.jsonl.gz', gzip.compress(data + b'\n'))
   assert '\u2028' in data.decode()
-  assert list(sources.read_jsonl([plain, packed], ('text',))) == 2 * rows
+  for path in plain, packed:
+    assert list(sources.read_jsonl(path, ('text',))) == rows
 
 
 def test_byte_order_mark_and_carriage_returns(tmp_path):
   path = _write(
       tmp_path / 'a.jsonl', b'\xef\xbb\xbf{"text": "a"}\r\n{"text": "b"}\r\n'
   )
-  assert [r['text'] for r in sources.read_jsonl([path])] == ['a', 'b']
+  assert [r['text'] for r in sources.read_jsonl(path)] == ['a', 'b']
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_byte_order_mark_and_carriage_returns(tmp_path):
 )
 def test_bad_lines_are_named(tmp_path, line, message):
   path = _write(tmp_path / 'a.jsonl', b'{"text": "fine"}\n\n' + line + b'\n')
-  rows = sources.read_jsonl([path], ('text',))
+  rows = sources.read_jsonl(path, ('text',))
   assert next(rows) == {'text': 'fine'}
   with pytest.raises(InputError, match=f'a.jsonl:3: {re.escape(message)}') as e:
     next(rows)
@@ -84,7 +85,7 @@ def test_lone_surrogates_are_replaced_and_counted(tmp_path, capsys):
       dict(id='c', text='plain'),
   ]
   for _ in range(2):
-    assert list(sources.read_jsonl([path], ('text',))) == expected
+    assert list(sources.read_jsonl(path, ('text',))) == expected
   said = f'{path}: 4 lone surrogates in JSON, replaced by U+FFFD\n'
   assert capsys.readouterr().err == said
 
@@ -95,7 +96,7 @@ def test_unreadable_files(tmp_path):
   fake = _write(tmp_path / 'fake.jsonl.gz', b'{"text": "a"}\n')
   for path in (cut, fake, str(tmp_path / 'none.jsonl'), str(tmp_path)):
     with pytest.raises(InputError, match=re.escape(path)):
-      list(sources.read_jsonl([path]))
+      list(sources.read_jsonl(path))
 
 
 def test_find_tfds(tmp_path, monkeypatch):

@@ -139,7 +139,7 @@ def test_a_number_and_its_text_are_the_same_id(tmp_path):
 
 
 def test_different_references_and_signatures_give_warnings(compare):
-  now = protocols.signature(protocols.find('locost'), 500, None)
+  now = protocols.signature(protocols.find('locost'), 500)
   old = now.replace('split:locost_jax-3', 'split:locost_jax-1')
   ours = [row(GOOD, 1, signature=now), row(GOOD, 2, signature=now)]
   theirs = [row(GOOD, 1, signature=old), OTHER | {'id': 2}]

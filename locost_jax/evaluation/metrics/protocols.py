@@ -190,25 +190,16 @@ def geometric_mean(protocol, means):
   return product ** (1 / len(protocol.mean_of))
 
 
-def signature(protocol, pairs, level=intervals.LEVEL):
-  """Returns the signature of scores: 'rouge|locost|stem:no|...|n:1000|ci:95'.
-
-  Args:
-    level: of the intervals, in percent; None: no intervals.
-  """
+def signature(protocol, pairs):
+  """Returns the signature of scores: 'rouge|locost|stem:no|...|n:1000|ci:95'."""
   tokens = protocol.tokens
   if tokens == 'rouge_score':
     tokens += f':{importlib.metadata.version("rouge-score")}'
-  parts = [
-      'rouge',
-      protocol.name,
-      f'stem:{protocol.stem}',
-      f'split:{protocol.split}',
-      f'agg:{"pooled" if protocol.pooled else "max"}',
-      tokens,
-      f'n:{pairs}',
-  ]
-  return '|'.join(parts if level is None else [*parts, f'ci:{level}'])
+  agg = 'pooled' if protocol.pooled else 'max'
+  return (
+      f'rouge|{protocol.name}|stem:{protocol.stem}|split:{protocol.split}|'
+      f'agg:{agg}|{tokens}|n:{pairs}|ci:{intervals.LEVEL}'
+  )
 
 
 def method(signature):
