@@ -12,6 +12,7 @@ from pathlib import Path
 import sys
 
 from configs import default
+from locost_jax.config import schema
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import corpus_rows
 from locost_jax.data import gsg
@@ -80,7 +81,7 @@ def _span_corruption():
   ids = list(range(100, 300))
   data = default.get_config().data
   data.max_input_length, data.max_target_length = 90, 30
-  settings = span_corruption.DEFAULTS | dict(share=0.7)
+  settings = schema.defaults('span_corruption') | dict(share=0.7)
   make = span_corruption.maker(Marked(), data, settings)
   made = {name: make(ids, name) for name in 'abcdefgh'}
   return {

@@ -249,22 +249,25 @@ def locate(config, found, vocabulary, split, directory):
 
   The key is a JSON object of everything that determines the records.
   """
-  data = config.data
+  data, spans = config.data, found.span_corruption
+  versions = record_versions.VERSIONS
+  if spans is not None:  # caches without it, older ones too, stay valid
+    spans = dict(spans, code=versions['span_corruption'])
   key = dict(
       format=FORMAT,
       task=found.name,
       split=split,
       gsg=found.gsg,
       **_script_key(found, data),
-      **_span_key(found.span_corruption),
+      **({} if spans is None else dict(span_corruption=spans)),
       corpus=found.made_of(split),
       limit=_limit(config, found, split),
       vocabulary=vocabulary.fingerprint,
       max_input_length=data.max_input_length,
       max_target_length=data.max_target_length,
       pages=_pages_key(data),
-      code=record_versions.key(),
-      plain_text=record_versions.VERSIONS['plain_text'],
+      code={module: versions[module] for module in record_versions.RECORDS},
+      plain_text=versions['plain_text'],
   )
   key = json.loads(json.dumps(key))  # as it is read from a file
   return pathlib.Path(data.cache_dir or directory) / _name(key), key
@@ -289,14 +292,6 @@ def _script_key(found, data):
   return key
 
 
-def _span_key(settings):
-  """Returns the part of a cache's key that stands for span corruption."""
-  if settings is None:  # caches without it, older ones too, stay valid
-    return {}
-  version = record_versions.VERSIONS['span_corruption']
-  return dict(span_corruption=dict(settings, code=version))
-
-
 def _pages_key(data):
   """Returns the part of a cache's key that stands for its pages, '' for none.
 
@@ -312,7 +307,7 @@ def _pages_key(data):
   return key
 
 
-def _build(config, vocabulary, found, split, key, path, processes=1):
+def _build(config, vocabulary, found, split, key, path, processes):
   """Tokenises a whole split into `path`, with progress on stderr."""
   tasks.check_size(config, found, split)
   what, start = f'tokenising {found.name} {split}:', time.monotonic()

@@ -33,7 +33,6 @@ from locost_jax.data import sources
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
 
-GSG = schema.defaults('gsg')
 # Task of the built-in corpus -> whether it makes gap sentences.
 BUILT_IN = {'python_docs_gsg': True, 'python_docs_summary': False}
 _FIELD_KEYS = 'input_field', 'target_field', 'query_field'

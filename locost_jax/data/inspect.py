@@ -131,7 +131,8 @@ def _measure(task, found, split, vocabulary, data, max_documents, progress):
     hashes.add(hashlib.sha256(made['text'].encode()).digest())
     if len(examples) < EXAMPLES:
       targets = vocabulary.decode(made['targets'], True)
-      shown, targets = map(_shorten, (shown, targets))
+      shorten = lambda text: text[:SHOWN] + ' …' * (len(text) > SHOWN)
+      shown, targets = map(shorten, (shown, targets))
       examples.append(dict(id=row['id'], inputs=shown, targets=targets))
   lengths = np.array(lengths, np.int64).reshape(-1, 4)
   numbers = dict(
@@ -174,10 +175,6 @@ def read_pages(text, vocabulary, data):
           vocabulary,
       ),
   )
-
-
-def _shorten(text):
-  return text if len(text) <= SHOWN else f'{text[:SHOWN]} …'
 
 
 def _summary(lengths, lost):

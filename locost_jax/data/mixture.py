@@ -12,6 +12,8 @@ examples of a corpus (SimCAS, figure 4). They are chosen from its tokenised
 records, so all numbers and seeds share one cache.
 """
 
+import functools
+
 import numpy as np
 
 from locost_jax.data import order
@@ -76,21 +78,17 @@ class Mixture(records.TrainingSet):
     self.tasks, self._seed = tasks, seed
     self._caches = list(tasks.values())
     self._sizes = [min(len(cache), cap) for cache in self._caches]
-    self._opened = None, None
+    self.window = functools.lru_cache(maxsize=1)(self._open)
 
   def total(self):
     """Returns the number of records in an epoch."""
     return sum(self._sizes)
 
-  def window(self, epoch, index):
+  def _open(self, epoch, index):
     """Returns the records of each task in an epoch, as caches."""
     del index
-    if self._opened[0] != epoch:
-      self._opened = epoch, [
-          Subset(cache, self._rows(i, epoch))
-          for i, cache in enumerate(self._caches)
-      ]
-    return self._opened[1]
+    caches = enumerate(self._caches)
+    return [Subset(cache, self._rows(i, epoch)) for i, cache in caches]
 
   def _rows(self, task, epoch):
     """Returns records epoch k .. (epoch + 1) k - 1 of a task's own stream."""

@@ -17,8 +17,3 @@ VERSIONS = dict(
 )
 
 RECORDS = ('text', 'gsg', 'pages', 'preprocessors')  # for every corpus
-
-
-def key():
-  """Returns the part of a cache's key that stands for the code."""
-  return {module: VERSIONS[module] for module in RECORDS}

@@ -22,11 +22,8 @@ import hashlib
 
 import numpy as np
 
-from locost_jax.config import schema
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
-
-DEFAULTS = schema.defaults('span_corruption')
 
 
 def sentinels(vocabulary):

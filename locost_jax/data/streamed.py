@@ -42,7 +42,7 @@ class StreamedCache:
     self._size, self._seed = config.data.window_shards, config.data.seed
     self.windows = -(-self._shards // self._size)
     self._records = {}  # shard -> its number of records
-    self._opened = functools.lru_cache(maxsize=2)(self._open)
+    self.window = functools.lru_cache(maxsize=2)(self._open)
     path.mkdir(parents=True, exist_ok=True)
     (path / records.KEY).write_text(records.dump_key(key))
     processes = processes or min(8, max(1, os.cpu_count() // 4))
@@ -76,11 +76,8 @@ class StreamedCache:
     """Returns the number of records of each shard of a window; may wait."""
     return [self._records[s] for s in self._wait_for_window(epoch, index)]
 
-  def window(self, epoch, index):
-    """Returns the caches of the shards of a window; may wait."""
-    return self._opened(epoch, index)
-
   def _open(self, epoch, index):
+    """Returns the caches of the shards of a window; may wait."""
     shards = self._wait_for_window(epoch, index)
     return [records.Cache(shard_path(self._path, s)) for s in shards]
 

@@ -98,11 +98,6 @@ def check_settings(config):
     corpus_lib.check_name(data.task)  # also where files replace it
   elif not corpus_lib.has_files(config):
     corpus_lib.corpus(config)  # raises: nothing to train on
-  _check_pages(data)
-
-
-def _check_pages(data):
-  """Raises an InputError if the settings of pages contradict each other."""
   if data.query_in == 'every' and not data.pages:
     raise InputError(
         "config.data.query_in='every': a document of one sequence has no "

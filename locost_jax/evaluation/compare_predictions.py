@@ -134,7 +134,7 @@ def compare(pairs, scores, protocol):
   ours, theirs = scores
   names = [*rouge.KEYS, *[protocols.GEOMETRIC] * protocol.geometric]
   found = intervals.compare(
-      ours, theirs, functools.partial(_with_geometric, protocol)
+      ours, theirs, functools.partial(rouge.with_geometric, protocol)
   )
   differences = dict(zip(names, found, strict=True))
   for key, by in zip(rouge.KEYS, (ours - theirs).T):
@@ -159,15 +159,6 @@ def compare(pairs, scores, protocol):
           if by[i] > _TIE
       ],
   )
-
-
-def _with_geometric(protocol, means):
-  """Appends the geometric mean to means [..., KEYS], if the protocol has it."""
-  if not protocol.geometric:
-    return means
-  columns = dict(zip(rouge.KEYS, np.moveaxis(means, -1, 0)))
-  geometric = protocols.geometric_mean(protocol, columns)
-  return np.concatenate([means, np.array(geometric)[..., None]], axis=-1)
 
 
 def _shorten(texts):

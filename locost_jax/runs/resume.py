@@ -17,8 +17,6 @@ from locost_jax import models
 from locost_jax.config import config_files
 from locost_jax.config import object_store
 from locost_jax.config import schema
-from locost_jax.data import corpus
-from locost_jax.data import span_corruption
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import hub
 from locost_jax.training import optim
@@ -203,8 +201,7 @@ def default_values(model):
   defaults['model'] = models.default_keys(model)
   return {
       **defaults,
-      'gsg': corpus.GSG,
-      'span_corruption': span_corruption.DEFAULTS,
+      **{section: schema.defaults(section) for section in _MAY_BE_NONE},
       'phases': [],
   }
 

@@ -18,9 +18,7 @@ from locost_jax import summarize
 from locost_jax.config import keys as keys_table
 from locost_jax.config import schema
 from locost_jax.data import cache
-from locost_jax.data import corpus
 from locost_jax.data import inspect
-from locost_jax.data import span_corruption
 from tests.runs import test_main
 
 ROOT = Path(__file__).parents[2]
@@ -46,8 +44,8 @@ def test_every_config_key_is_in_the_table():
       if not key.startswith('model.')
   }
   keys -= {'gsg', 'span_corruption', 'phases'}
-  keys |= {f'gsg.{key}' for key in corpus.GSG}
-  keys |= {f'span_corruption.{key}' for key in span_corruption.DEFAULTS}
+  for section in 'gsg', 'span_corruption':
+    keys |= {f'{section}.{key}' for key in schema.defaults(section)}
   known = set(keys_table.KEYS)
   of_table = {key for key in known if key.startswith('model.')}
   assert known - of_table == keys
@@ -61,7 +59,7 @@ def test_every_config_key_is_in_the_table():
 
 def test_every_default_is_allowed():
   config = default.get_config()
-  config.gsg = dict(corpus.GSG)
+  config.gsg = dict(schema.defaults('gsg'))
   for model in models.MODELS:
     config.unlock()
     config.model = schema.make_model(model)

@@ -182,14 +182,6 @@ def _pooled(found, sizes, key):
   )
 
 
-def geometric_mean(protocol, means):
-  """Returns the geometric mean of {kind of ROUGE: mean, or array of means}."""
-  product = 1.0
-  for key in protocol.mean_of:
-    product = product * means[key]
-  return product ** (1 / len(protocol.mean_of))
-
-
 def signature(protocol, pairs):
   """Returns the signature of scores: 'rouge|locost|stem:no|...|n:1000|ci:95'."""
   tokens = protocol.tokens

@@ -5,6 +5,8 @@ F1 in percent, averaged over pairs.
 
 import functools
 
+import numpy as np
+
 from locost_jax.config import versions
 from locost_jax.evaluation.metrics import intervals
 from locost_jax.evaluation.metrics import metric
@@ -45,6 +47,15 @@ def score_rows(rows, protocol, processes=1, show=None):
   return metric.of_rows(of_protocol(protocol), rows, settings)
 
 
+def with_geometric(protocol, means):
+  """Appends the geometric mean to means [..., KEYS], if the protocol has it."""
+  if not protocol.geometric:
+    return means
+  chosen = means[..., [KEYS.index(key) for key in protocol.mean_of]]
+  geometric = chosen.prod(-1, keepdims=True) ** (1 / chosen.shape[-1])
+  return np.concatenate([means, geometric], axis=-1)
+
+
 def summarize(scores, protocol):
   """Returns the mean scores of documents, and how they were computed.
 
@@ -56,19 +67,17 @@ def summarize(scores, protocol):
     the protocol has it, rouge_geometric_mean), protocol, pairs, mean_of,
     intervals ({key: [low, high]}), signature and versions.
   """
-  means = dict(zip(KEYS, scores.mean(axis=0).tolist()))
-  columns = dict(zip(KEYS, intervals.bootstrap(scores).T))
-  if protocol.geometric:
-    for numbers in means, columns:
-      numbers[protocols.GEOMETRIC] = protocols.geometric_mean(protocol, numbers)
+  names = *KEYS, protocols.GEOMETRIC
+  means = with_geometric(protocol, scores.mean(axis=0))
+  drawn = with_geometric(protocol, intervals.bootstrap(scores))
   return dict(
-      means,
+      zip(names, means.tolist()),
       protocol=protocol.name,
       pairs=len(scores),
       mean_of=list(protocol.mean_of),
       intervals={
           key: list(intervals.interval(column, documents=len(scores)))
-          for key, column in columns.items()
+          for key, column in zip(names, drawn.T)
       },
       signature=protocols.signature(protocol, len(scores)),
       versions=versions.installed(_PACKAGES),

@@ -47,14 +47,11 @@ def run(rows, settings):
   values = np.full([len(rows), 1], np.nan)
   for i, row in enumerate(rows):
     settings.show(NAME, i, len(rows))
-    helped, filled, expected = [], [], []
-    summary = tokenize(loaded.tokenizer, row.prediction)
+    summary, ways = tokenize(loaded.tokenizer, row.prediction), []
     for sentence in tokenize(loaded.tokenizer, row.document):
-      one, other, answers = inputs(loaded, summary, sentence)
-      helped += one
-      filled += other
-      expected += answers
-    if expected:
+      ways += inputs(loaded, summary, sentence)
+    if ways:
+      helped, filled, expected = zip(*ways)
       right = [
           guess(loaded, side, expected, settings.batch_size)
           for side in (filled, helped)
@@ -79,26 +76,25 @@ def tokenize(tokenizer, text):
 
 
 def inputs(loaded, summary, sentence):
-  """Returns the ways to mask a sentence, three lists of equal length.
+  """Yields the ways to mask a sentence.
 
-  These are the ids of the masked sentence after the summary, the same after
-  full stops, and {position: id of the masked token}.
+  A way is the ids of the masked sentence after the summary, the same after full
+  stops, and {position: id of the masked token}.
   """
   tokenizer = loaded.tokenizer
   to_ids = tokenizer.convert_tokens_to_ids
   given, sentence = fit(summary, sentence, loaded.length - 2)
-  helped, filled, expected = [], [], []
+  cls, sep, offset = tokenizer.cls_token, tokenizer.sep_token, 1 + len(given)
   for places in masks(sentence):
     masked = [
         tokenizer.mask_token if t in places else token
         for t, token in enumerate(sentence)
     ]
-    cls, sep = tokenizer.cls_token, tokenizer.sep_token
-    for rows, front in ((helped, given), (filled, ['.'] * len(given))):
-      rows.append(to_ids([cls, *front, *masked, sep]))
-    offset = 1 + len(given)
-    expected.append({offset + t: to_ids(sentence[t]) for t in places})
-  return helped, filled, expected
+    yield (
+        to_ids([cls, *given, *masked, sep]),
+        to_ids([cls, *['.'] * len(given), *masked, sep]),
+        {offset + t: to_ids(sentence[t]) for t in places},
+    )
 
 
 def masks(tokens):
