@@ -60,10 +60,7 @@ class StreamedCache:
         [(job, path)] * processes,
         [path / f'worker-{number}.log' for number in range(processes)],
     )
-
-  def close(self):
-    """Ends the background processes."""
-    self._workers.close()
+    self.close = self._workers.close  # ends the background processes
 
   def total(self):
     """Returns the number of records in an epoch; None if shards are missing."""

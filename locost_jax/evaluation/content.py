@@ -30,6 +30,7 @@ FILE = 'common.json'
 _KINDS = {
     'words': kinds.list_of(kinds.TEXT),
     'tokens': kinds.list_of(kinds.integer(0, 10**7)),
+    'protocol': kinds.choice(*protocols.PROTOCOLS),
 }
 # A key of a batch: float32 [B, T], 1 at the targets of `content_loss`.
 WEIGHTS = 'content_loss_weights'
@@ -65,12 +66,12 @@ def save(common, path):
 
 def load(path):
   """Returns the Common that `save` wrote; an InputError for other content."""
-  found = files.read_object(path)
+  found = {'protocol': 'locost', **files.read_object(path)}  # older: without
   for key, kind in _KINDS.items():
     files.check_value(path, key, found.get(key), kind)
-  name = found.get('protocol', 'locost')  # older files lack it
-  files.check_value(path, 'protocol', name, kinds.choice(*protocols.PROTOCOLS))
-  return Common(tuple(found['words']), tuple(found['tokens']), name)
+  return Common(
+      tuple(found['words']), tuple(found['tokens']), found['protocol']
+  )
 
 
 def content_words(reference, document, common):

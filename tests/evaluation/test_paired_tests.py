@@ -16,18 +16,22 @@ def column(rows, k):
   return [row[k] for row in rows]
 
 
-def test_bootstrap_equals_a_plain_loop():
+def test_bootstrap_equals_a_plain_loop(monkeypatch):
   draw, expected = np.random.default_rng(0), []
   for _ in range(40):
     drawn = draw.integers(5, size=5)
     expected.append(
         [sum(OURS[i][k] - THEIRS[i][k] for i in drawn) / 5 for k in range(2)]
     )
-  found = intervals.paired_bootstrap(OURS, THEIRS, resamples=40)
-  np.testing.assert_allclose(found, expected, atol=1e-12)
+  monkeypatch.setattr(intervals, 'RESAMPLES', 40)
+  found = intervals.bootstrap(np.hstack([OURS, THEIRS]))
+  np.testing.assert_allclose(found[:, :2] - found[:, 2:], expected, atol=1e-12)
+  for k, compared in enumerate(intervals.compare(OURS, THEIRS)):
+    low, high = intervals.interval(column(np.array(expected), k), 5)
+    assert compared['interval'] == pytest.approx([low, high])
 
 
-def test_exchange_equals_a_plain_loop():
+def test_exchange_equals_a_plain_loop(monkeypatch):
   draw, expected = np.random.default_rng(4), []
   for _ in range(40):
     coins, row = draw.integers(2, size=5), []
@@ -38,7 +42,9 @@ def test_exchange_equals_a_plain_loop():
           one[i], other[i] = other[i], one[i]
       row.append(sum(one) / 5 - sum(other) / 5)
     expected.append(row)
-  found = intervals.exchange(OURS, THEIRS, exchanges=40, seed=4)
+  monkeypatch.setattr(intervals, 'EXCHANGES', 40)
+  monkeypatch.setattr(intervals, 'SEED', 4)
+  found = intervals.exchange(OURS, THEIRS, np.array)
   np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
@@ -95,7 +101,7 @@ def test_bootstrap_is_deterministic_and_constant_scores_have_no_width():
   scores = np.arange(12.0).reshape(6, 2)
   first, second = intervals.bootstrap(scores), intervals.bootstrap(scores)
   assert (first == second).all() and first.shape == (1000, 2)
-  assert intervals.interval(intervals.bootstrap([[4.0]])[:, 0]) == (4.0, 4.0)
+  assert intervals.interval(intervals.bootstrap([[4.0]])[:, 0], 1) == (4.0, 4.0)
 
 
 def test_intervals_of_few_documents_cover_the_mean():
@@ -103,15 +109,14 @@ def test_intervals_of_few_documents_cover_the_mean():
   scores = np.random.default_rng(0).beta(2, 4, size=(10, 1000))
   covered = np.zeros(2)
   for means in intervals.bootstrap(scores).T:
-    for i, documents in enumerate((None, 10)):
-      low, high = intervals.interval(means, documents=documents)
+    for i, documents in enumerate((1, 10)):
+      low, high = intervals.interval(means, documents)
       covered[i] += low <= 1 / 3 <= high
   assert covered[0] < 910 < 925 < covered[1] < 970
 
 
 def test_percentiles():
-  assert intervals.interval(np.arange(1001.0)) == (25.0, 975.0)
-  assert intervals.interval(np.arange(1001.0), 90) == (50.0, 950.0)
+  assert intervals.interval(np.arange(1001.0), 1) == (25.0, 975.0)
 
 
 def test_p_is_uniform_for_equal_systems():

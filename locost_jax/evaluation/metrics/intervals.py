@@ -24,51 +24,39 @@ EXCHANGES = 10_000
 _ROUNDING = 1e-9  # error of a sum; differences of F1 x 100 are much larger
 
 
-def bootstrap(scores, resamples=RESAMPLES, seed=SEED):
+def bootstrap(scores):
   """Scores [n, k] -> their means over documents drawn with replacement [r, k]."""
   scores = np.asarray(scores, np.float64)
   n = len(scores)
-  draw = np.random.default_rng(seed)
+  draw = np.random.default_rng(SEED)
   return np.stack(
-      [scores[draw.integers(n, size=n)].mean(axis=0) for _ in range(resamples)]
+      [scores[draw.integers(n, size=n)].mean(axis=0) for _ in range(RESAMPLES)]
   )
 
 
-def interval(means, level=LEVEL, documents=None):
-  """Returns (low, high), the central interval of `level` percent of means.
+def interval(means, documents):
+  """Returns (low, high), the central interval of LEVEL percent of means.
 
   Args:
     documents: n; percentiles further out are taken, because those of the means
       of small samples are too narrow: the expanded percentile interval
       (Hesterberg 2015, "What teachers should know about the bootstrap",
-      section 5.3). None: the percentiles themselves.
+      section 5.3).
   """
-  tail = (100 - level) / 2
-  if documents is not None and documents > 1:
+  tail = (100 - LEVEL) / 2
+  if documents > 1:
     t = special.stdtrit(documents - 1, tail / 100)
     tail = 100 * special.ndtr(t * math.sqrt(documents / (documents - 1)))
   low, high = np.percentile(means, [tail, 100 - tail])
   return float(low), float(high)
 
 
-def paired_bootstrap(ours, theirs, statistic=np.array, resamples=RESAMPLES):
-  """Returns the differences [r, m] of two systems on resampled documents.
-
-  Args:
-    ours, theirs: float [n, k], scores of the same documents.
-    statistic: function of means [..., k] -> numbers to compare [..., m].
-  """
-  both = np.concatenate([ours, theirs], axis=1)
-  ours, theirs = np.split(bootstrap(both, resamples), 2, axis=1)
-  return statistic(ours) - statistic(theirs)
-
-
-def exchange(ours, theirs, statistic=np.array, exchanges=EXCHANGES, seed=SEED):
+def exchange(ours, theirs, statistic):
   """Returns the differences [r, m] after exchanging scores at random."""
   ours, theirs = (np.asarray(x, np.float64) for x in (ours, theirs))
-  draw, n = np.random.default_rng(seed), len(ours)
+  draw, n = np.random.default_rng(SEED), len(ours)
   moved = np.stack(
-      [draw.integers(2, size=n) @ (ours - theirs) for _ in range(exchanges)]
+      [draw.integers(2, size=n) @ (ours - theirs) for _ in range(EXCHANGES)]
   )
   return statistic(ours.mean(axis=0) - moved / n) - statistic(
       theirs.mean(axis=0) + moved / n
@@ -84,13 +72,18 @@ def p_value(observed, draws):
 def compare(ours, theirs, statistic=np.array):
   """Compares two systems.
 
+  Args:
+    ours, theirs: float [n, k], scores of the same documents.
+    statistic: function of means [..., k] -> numbers to compare [..., m].
+
   Returns:
     List of m dicts: difference (ours - theirs), interval ([low, high] of the
     bootstrap's differences), p_randomisation.
   """
   means = [np.mean(scores, axis=0) for scores in (ours, theirs)]
   observed = statistic(means[0]) - statistic(means[1])
-  drawn = paired_bootstrap(ours, theirs, statistic)
+  drawn = bootstrap(np.concatenate([ours, theirs], axis=1))
+  drawn = np.subtract(*map(statistic, np.split(drawn, 2, axis=1)))
   exchanged = exchange(ours, theirs, statistic)
   return [
       dict(
