@@ -1,9 +1,10 @@
 """The text of a Word document, .docx, in reading order.
 
-Headings are places. A list item is a line that begins with '- '. A table row is
-a line with ' | ' between its cells. A note follows the paragraph that refers to
-it. Raised digits and formulas keep their value: '10^6', '1/12 x^2'. Embedded
-HTML, MHT and text files are read where they stand. What is left out is counted.
+Headings are places. A list item is a line that begins with its number or '- '.
+A table row is a line with ' | ' between its cells. A note follows the paragraph
+that refers to it. Raised digits and formulas keep their value: '10^6', '1/12
+x^2'. Embedded HTML, MHT and text files are read where they stand. What is left
+out is counted.
 
 Uses only the standard library; XML entities are not expanded.
 """
@@ -17,6 +18,7 @@ from xml.etree import ElementTree
 from locost_jax.documents import archive
 from locost_jax.documents import equations
 from locost_jax.documents import markup
+from locost_jax.documents import numbering
 from locost_jax.documents import places
 from locost_jax.errors import InputError
 
@@ -49,6 +51,8 @@ _KINDS = {
     'outlineLvl': lambda value: 'heading' * (value != '9'),  # 9: body text
     'numId': lambda value: 'item' * (value != '0'),  # 0: not in a list
 }
+# Before an item: the sign of a bullet; a number is in the text.
+_SIGNS = dict(item='- ', number='')
 _HEIGHTS = dict(superscript=equations.UP, subscript=equations.DOWN)
 _CHARACTERS = dict(tab=' ', ptab=' ', br='\n', cr='\n', noBreakHyphen='-')
 _DEPTH = 64  # of nested tables; each level copies its text
@@ -58,7 +62,7 @@ class _Block(NamedTuple):
   """A paragraph, a table or a note."""
 
   text: str
-  kind: str = ''  # 'heading', 'item' or ''
+  kind: str = ''  # 'heading', 'item', 'number' or ''
 
 
 def _leave_out(left_out, kind, text):
@@ -89,16 +93,19 @@ def _blocks(file, left_out):
   main = 'word/document.xml'
   for kind, name in _related(file, '').values():
     main = name if kind == 'officeDocument' else main
-  related, styles, notes = _related(file, main), {}, {}
-  files = sorted(related.values(), key=lambda found: found[0] != 'styles')
+  related, styles, lists, notes = _related(file, main), {}, {}, {}
+  first = ('styles', 'numbering')
+  files = sorted(related.values(), key=lambda found: found[0] not in first)
   for kind, name in [found for found in files if found[1] in file]:
     if kind == 'styles':
       styles = _styles(_parse(file, name, _Elements()).found)
+    elif kind == 'numbering':
+      lists = numbering.word_lists(_parse(file, name, _Elements()).found)
     elif kind in ('footnotes', 'endnotes'):
-      found = _parse(file, name, _Body(styles, {}, left_out))
+      found = _parse(file, name, _Body(styles, lists, {}, left_out))
       notes |= {(kind[:-1], i): text for i, text in found.notes.items()}
     elif kind in _TEXTS:
-      found = _parse(file, name, _Body(styles, {}, places.LeftOut()))
+      found = _parse(file, name, _Body(styles, lists, {}, places.LeftOut()))
       for block in found.blocks:
         _leave_out(left_out, kind, block.text)
     elif kind in _UNREAD:
@@ -112,7 +119,7 @@ def _blocks(file, left_out):
       _leave_out(left_out, 'embedded files', name)
       return []
 
-  body = _parse(file, main, _Body(styles, notes, left_out, read_chunk))
+  body = _parse(file, main, _Body(styles, lists, notes, left_out, read_chunk))
   for key in [key for key in notes if key not in body.cited]:
     _leave_out(left_out, 'notes without a reference', notes[key])
   return body.blocks
@@ -173,25 +180,34 @@ def _related(file, name):
 
 
 def _styles(elements):
-  """Returns {style: 'heading', 'item' or a mark of `markup`}, as inherited."""
-  kinds, based, style = {}, {}, None
+  """Returns {style: properties}, as inherited.
+
+  They are its kind: 'heading', 'item' or a mark of `markup`; and, for
+  `numbering`, numId, ilvl and the style that has them.
+  """
+  own, based, found, style = {}, {}, {}, None
   for name, attributes in elements:
     tag, value = _tag(name), _value(attributes, 'val')
     if tag == 'style':
       style = _value(attributes, 'styleId')
     elif tag == 'basedOn':
       based[style] = value
-    elif tag == 'name' and value.lower().startswith(('heading ', 'title')):
-      kinds[style] = 'heading'
+    properties = own.setdefault(style, {})
+    if tag == 'name' and value.lower().startswith(('heading ', 'title')):
+      properties['kind'] = 'heading'
     elif tag in _KINDS:
-      kinds.setdefault(style, _KINDS[tag](value))
-  for style in based:
-    above = set()  # styles without their own kind; stops at a cycle
-    while style and style not in kinds and style not in above:
-      above.add(style)
+      properties.setdefault('kind', _KINDS[tag](value))
+    if tag in ('numId', 'ilvl'):
+      properties |= {tag: value, 'style': style}
+  for style in own:
+    above = {}  # styles that are not known yet; stops at a cycle
+    while style and style not in found and style not in above:
+      above[style] = own.get(style, {})
       style = based.get(style)
-    kinds |= dict.fromkeys(above, kinds.get(style, ''))
-  return kinds
+    properties = found.get(style, {})
+    for style in reversed(above):
+      found[style] = properties = properties | above[style]
+  return found
 
 
 def _parse(file, name, target):
@@ -224,9 +240,10 @@ class _Body(_Elements):
     cited: {(kind, id): number} of the notes that the text refers to.
   """
 
-  def __init__(self, styles, notes, left_out, read_chunk=None):
+  def __init__(self, styles, lists, notes, left_out, read_chunk=None):
     self.blocks, self.notes, self.cited = [], {}, {}
     self._styles, self._known, self._left_out = styles, notes, left_out
+    self._numbers = numbering.WordNumbers(lists)
     self._read_chunk = read_chunk  # a function from an id to blocks
     self._paragraphs = []  # a stack, because text boxes nest paragraphs
     self._tables = []  # a stack of (blocks around the table, rows)
@@ -269,14 +286,18 @@ class _Body(_Elements):
       pieces.raised = self._font = ''
     elif tag in ('vertAlign', 'position'):
       pieces.raised = _KINDS[tag](value)
-    elif tag == 'rStyle' and self._styles.get(value) in _HEIGHTS.values():
-      pieces.raised = self._styles[value]
+    elif tag == 'rStyle' and self._kind(value) in _HEIGHTS.values():
+      pieces.raised = self._kind(value)
     elif tag == 'rFonts':
       self._font = _value(attributes, 'ascii')
     elif tag == 'pStyle':
-      pieces.kind = pieces.kind or self._styles.get(value, '')
-    elif tag in ('outlineLvl', 'numId') and pieces.kind != 'heading':
-      pieces.kind = _KINDS[tag](value)
+      pieces.kind = pieces.kind or self._kind(value)
+      pieces.list = self._styles.get(value, {}) | pieces.list
+    elif tag in ('outlineLvl', 'numId', 'ilvl'):
+      if tag != 'ilvl' and pieces.kind != 'heading':
+        pieces.kind = _KINDS[tag](value)
+      if tag != 'outlineLvl':
+        pieces.list |= {tag: value, 'style': ''}
     elif tag in ('footnoteReference', 'endnoteReference'):
       self._cite((tag.removesuffix('Reference'), _value(attributes, 'id')))
     elif tag == 'sym':
@@ -289,6 +310,9 @@ class _Body(_Elements):
       self._field = []
     elif tag == 'ffData':
       self._form = {}
+
+  def _kind(self, style):
+    return self._styles.get(style, {}).get('kind', '')
 
   def _add_text(self, text, font):
     """Adds a text in a font; counts the symbols that are unknown."""
@@ -327,8 +351,12 @@ class _Body(_Elements):
         self._unread.clear()
     elif tag == 'p' and self._paragraphs:
       paragraph = self._paragraphs.pop()
+      number = self._numbers.following(paragraph.list)
       lines = paragraph.text().split('\n')
+      lines[0] = f'{number} {lines[0]}'
       lines = filter(None, (' '.join(line.split()) for line in lines))
+      if number and paragraph.kind == 'item':
+        paragraph.kind = 'number'
       self._close(_Block('\n'.join(lines), paragraph.kind))
     elif tag == 'ffData' and self._form is not None and self._paragraphs:
       self._paragraphs[-1].append(_typed(self._form))
@@ -384,11 +412,11 @@ def _join(blocks):
   """Joins blocks to a Placed, with blank lines except between list items."""
   pieces, headings, at, between = [], [], 0, ''
   for before, block in zip([None, *blocks], blocks):
-    is_item = block.kind == 'item'
     if before:
-      between = '\n' if is_item and before.kind == 'item' else '\n\n'
+      are_items = {before.kind, block.kind} <= {*_SIGNS}
+      between = '\n' if are_items else '\n\n'
     if block.kind == 'heading':
       headings.append((at + len(between), block.text))
-    pieces.append(between + '- ' * is_item + block.text)
+    pieces.append(between + _SIGNS.get(block.kind, '') + block.text)
     at += len(pieces[-1])
   return places.with_headings(''.join(pieces), headings)

@@ -3,7 +3,8 @@
 Blank lines separate paragraphs. Scripts, styles and <title> are not part of the
 text; navigation, drawings, readings of ruby and page numbers are left out and
 counted. Raised digits, formulas and note marks keep their value: 10^6, x_(10),
-1/3, rained [4]. Uses only the standard library.
+1/3, rained [4]. An item of an ordered list has its number: 2. a. Uses only the
+standard library.
 
 Pages are untrusted: any page is read in linear time (html.parser takes
 quadratic time for unclosed tags).
@@ -16,6 +17,7 @@ import html
 import itertools
 import re
 
+from locost_jax.documents import numbering
 from locost_jax.documents import places
 from locost_jax.errors import InputError
 
@@ -42,6 +44,7 @@ _BREAKS = {
     **dict.fromkeys(('td', 'th'), '\5'),
 }
 _HEADINGS = frozenset('h1 h2 h3 h4 h5 h6'.split())
+_LISTS = ('ol', 'ul', 'menu', 'dir')
 _ENCODING = re.compile(
     rb'<meta[^>]{0,200}?charset\s*=\s*["\']?\s*([\w.:-]+)'
     rb'|<\?xml[^>]{0,200}?encoding\s*=\s*["\']([\w.:-]+)',
@@ -190,12 +193,12 @@ _FRACTION = re.compile(
 _APART = re.compile(
     '(?<=\\w\\w)\x15+(?=\\w)|(?<=\\w)\x15+(?=\\w\\w)|(?<=\\d)\x15+(?=\\d)'
 )
-_MARK = re.compile('[\0-\5\x0e-\x15]')
+_MARK = re.compile('[\0-\x08\x0e-\x15]')
 _STRAY = {_UP: '^', _DOWN: '_', _BY: '/'}  # the others are removed
 _DEPTH = 8  # of nested marks; deeper ones are written as _STRAY has them
 _ATOM = re.compile(r'[\w.,′]*|.|\([^()]*\)|\[[^\[\]]*\]')
 _POINTS = tuple('.,:;!?"”’»…。、，')
-_STARTS = '\0\1\2\4' + _LINK  # before the first character of a line or a link
+_STARTS = '\0\1\2\4\7' + _LINK  # before the first character of a line or a link
 # {element of a formula: (before it, before each child)}; the last repeats.
 _MATH = {
     'mfrac': (_OVER, '', _BY),
@@ -237,14 +240,15 @@ class _Page:
   """Collects the text of a page.
 
   While reading, \\0 marks the end of a paragraph, \\1 the end of a line, \\2
-  and \\3 preserved newlines and spaces, \\4 the beginning of a heading, and \\5
-  that of a cell.
+  and \\3 preserved newlines and spaces, \\4 the beginning of a heading, \\5
+  that of a cell, \\6 and \\7 are around the number of an item, \\x08 ends one.
   """
 
   def __init__(self, text, left_out, is_plain=False):
     self._parts, self._open, self._verbatim = [], [_Element('')], 0
     self._left_out, self._is_plain = left_out, is_plain
     self._in_formula, self._has_formulas = False, '<math' in text
+    self._lists = numbering.PageLists(self._parts)
     at = 0
     while found := _MARKUP.search(text, at):
       self._add(unescape(text[at : found.start()]))
@@ -261,6 +265,7 @@ class _Page:
           at = end.start() if end else len(text)
     self._add(unescape(text[at:]))
     self._close(1)
+    self._lists.end()
 
   def _start(self, tag, source):
     self._interrupt(tag)
@@ -268,6 +273,9 @@ class _Page:
     if tag in _BREAKS or tag == 'br':  # two in a row end a paragraph
       self._parts.append(_BREAKS.get(tag, '\2'))
     top = self._open[-1]
+    is_item = tag == 'li' and top.dropped is None
+    if not self._is_plain and (is_item or tag in _LISTS):
+      self._lists.start(tag, source)
     element = None
     if top.dropped is None:
       top.children += 1
@@ -327,8 +335,10 @@ class _Page:
       self._open[found[-1]].nested -= 1
     elif found:
       self._close(found[-1])
+    if tag in _LISTS:
+      self._lists.end(tag)
     if tag in _BREAKS:
-      self._parts.append(_BREAKS[tag])
+      self._parts += '\x08' * (tag in ('li', *_LISTS)), _BREAKS[tag]
     self._verbatim = max(self._verbatim - (tag == 'pre'), 0)
 
   def _close(self, index):
@@ -365,6 +375,10 @@ class _Page:
     # Move the mark of a heading directly before its first character.
     text = re.sub('\4(?= *(?:[\0\1]|\\Z))', '', text)  # an empty heading
     text = re.sub('\4([\2\3 ]+)', '\\1\4', text)
+    # And the number of an item, unless the item has no text.
+    text = re.sub('\6([^\7]*)\7(?=[\0-\3 ]*\x08)', '\\1', text)
+    text = text.replace('\x08', '')
+    text = re.sub('\6([^\7]*)\7[\0\1 ]*(\4?) *', '\\2\\1 ', text)
     text = re.sub(' {2,}', ' ', text)
     text = re.sub(' ?([\0\1\2]) ?', r'\1', text)
     text = re.sub('\1*\0[\0\1]*', '\n\n', text)

@@ -48,7 +48,7 @@ def test_lists_lines_and_links():
   document.save(file)
   text = docx.read(file.getvalue(), 'a.docx').text
   assert text == (
-      'To buy:\n\n- bread\n- milk and\nhoney\n- One\n\nA tab here,\nand a line.'
+      'To buy:\n\n- bread\n- milk and\nhoney\n1. One\n\nA tab here,\nand a line.'
   )
 
 
