@@ -32,6 +32,7 @@ from locost_jax.vocabularies import sentencepiece_training
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from locost_jax.workdir import checkpoint
 from tests import bart_files
+from tests import real_checkpoints
 from tests import tiny_run
 from tests.hugging_face.converting import change_json
 from tests.hugging_face.converting import GOLDEN
@@ -421,6 +422,37 @@ def test_a_primera_writes_the_same_texts(tmp_path):
   for options in {}, dict(global_attention_mask=marks):
     found = s.generate(inputs, max_length=12, **options)
     np.testing.assert_array_equal(found, texts.numpy()[:, 1:])
+
+
+def test_the_table_of_real_checkpoints(tmp_path, monkeypatch, capsys):
+  """Two directories, one with separators, and one that does not exist."""
+  monkeypatch.setenv('JAX_PLATFORMS', 'cpu')
+  torch.manual_seed(0)
+  few = dict(vocab_size=270, init_std=0.5, max_position_embeddings=900)
+  few |= dict(max_encoder_position_embeddings=900)
+  few |= dict(max_decoder_position_embeddings=40)
+  for kind, values in ('Bart', BART), ('LED', LED):
+    model = make(kind, values | few, tmp_path / kind)
+    model.generation_config.update(
+        **BEAMS | dict(forced_eos_token_id=2, max_length=9)
+    )
+    model.generation_config.save_pretrained(tmp_path / kind)
+    bart_files.write(tmp_path / kind)
+  (tmp_path / 'LED' / 'added_tokens.json').write_text('{"<doc-sep>": 264}')
+  names = [str(tmp_path / name) for name in ('Bart', 'LED', 'none')]
+  real_checkpoints.main(names)
+  *_, head, line, first, second, last = capsys.readouterr().out.splitlines()
+  assert {x.count('|') for x in (head, line, first, second, last)} == {8}
+  for row in first, second:
+    _, ids, off, greedy, own, *_ = (x.strip() for x in row[1:].split('|'))
+    assert (ids, greedy, own) == ('equal',) * 3
+    assert float(off.split(',')[0]) < 5e-5
+  assert 'InputError: ' in last and 'no such directory' in last
+  a = dict(ids=np.array([[3, 4, 5]]), logits=np.zeros(2), seconds=1, peak=1)
+  a |= dict(greedy=a['ids'], own=a['ids'][:, :1])
+  b = a | dict(greedy=a['ids'] + [0, 0, 1], own=a['ids'], logits=np.ones(2))
+  got = real_checkpoints.cells(a, b)
+  assert got[:4] == ('equal', '1.0e+00, 1.0', 'first 2', 'first 1')
 
 
 def test_a_bart_with_two_embeddings_is_refused(tmp_path):
