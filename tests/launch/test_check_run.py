@@ -1,36 +1,28 @@
 """launch/check_run.py: a run is checked without its devices and its files."""
 
-import importlib.util
+import functools
 import re
 import shlex
 
 import pytest
 import yaml
 
+from launch import check_run
+from locost_jax import main
 from tests.launch.launching import LAUNCH
 from tests.launch.launching import ROOT
 
 MNT = '--config.data.vocabulary=/mnt/spiece.model'
 
 
-@pytest.fixture(scope='module')
-def check_run():
-  spec = importlib.util.spec_from_file_location(
-      'check_run', LAUNCH / 'check_run.py'
-  )
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  module.define_flags = module.main_lib.define_flags
-  return module
+check_run.define_flags = main.define_flags
 
 
-def check(run_command, check_run, *arguments, config='pretrain_c4'):
-  return run_command(
-      check_run,
-      f'--config={ROOT}/configs/{config}.py',
-      '--workdir=/mnt/run',
-      *arguments,
-  )
+@pytest.fixture
+def check(run_command):
+  """check(*flags) -> (status, stdout, stderr), of a run of pretrain_c4.py."""
+  config = f'--config={ROOT}/configs/pretrain_c4.py'
+  return functools.partial(run_command, check_run, config, '--workdir=/mnt/run')
 
 
 @pytest.mark.parametrize(
@@ -44,10 +36,8 @@ def check(run_command, check_run, *arguments, config='pretrain_c4'):
         ('v5p-16', 'v5p:2x2x2 8 2'),
     ],
 )
-def test_devices_and_hosts(run_command, check_run, accelerator, found):
-  status, out, err = check(
-      run_command, check_run, f'--topology={accelerator}', '--preflight'
-  )
+def test_devices_and_hosts(check, accelerator, found):
+  status, out, err = check(f'--topology={accelerator}', '--preflight')
   assert status == 0, err
   assert out.splitlines() == [
       'needs data.vocabulary=spiece.model',
@@ -56,14 +46,12 @@ def test_devices_and_hosts(run_command, check_run, accelerator, found):
   ]
 
 
-def test_files(run_command, check_run, tmp_path, monkeypatch):
+def test_files(check, tmp_path, monkeypatch):
   """Patterns are expanded here; what is on another disk stays a pattern."""
   monkeypatch.chdir(tmp_path)
   for name in 'a1.jsonl', 'a2.jsonl':
     (tmp_path / name).touch()
   status, out, err = check(
-      run_command,
-      check_run,
       '--topology=v5e-4',
       '--config.data.train_files=a*.jsonl, /mnt/c-*.gz',
       '--config.data.validation_files=gs://b/v-*.gz',
@@ -81,7 +69,7 @@ def test_files(run_command, check_run, tmp_path, monkeypatch):
       'slice v5e:2x2 4 1',
   ]
   flags = [MNT, '--config.data.tfds_dir=gs://b', '--topology=v5e-4']
-  _, out, _ = check(run_command, check_run, *flags)
+  _, out, _ = check(*flags)
   assert out.splitlines()[0] == f'needs {MNT[9:]}' and len(out.split()) == 6
 
 
@@ -89,9 +77,7 @@ ENV_FILES = sorted(LAUNCH.glob('pretrain_c4.*.env'))
 
 
 @pytest.mark.parametrize('path', ENV_FILES, ids=lambda path: path.name)
-def test_settings_of_pretraining_for_each_machine(
-    run_command, check_run, fakes, path
-):
+def test_settings_of_pretraining_for_each_machine(check, fakes, path):
   """The scripts read them, and the config fits 16 chips or 8 GPUs."""
   text = path.read_text(encoding='utf-8')
   fakes.write(text)
@@ -108,9 +94,7 @@ def test_settings_of_pretraining_for_each_machine(
   flags = re.findall('(?m)^FLAG=(.*)', text)
   flags += re.sub('(?m)^EXPECT=', '--expect_', text).split()
   flags = [flag for flag in flags if flag.startswith('--')]
-  status, out, err = check(
-      run_command, check_run, f'--topology={chips}', *flags
-  )
+  status, out, err = check(f'--topology={chips}', *flags)
   assert status == 0, err
   *paths, found = out.splitlines()
   assert sorted(paths) == [
@@ -125,7 +109,7 @@ def test_machines_of_pretraining():
   assert machines == ['gpu-8', 'v4-32', 'v5e-16', 'v6e-16']
 
 
-def test_the_jobset(run_command, check_run):
+def test_the_jobset(run_command):
   """As many hosts and chips as its slice; status 2 ends it; the flags."""
   text = (LAUNCH / 'jobset.yaml').read_text(encoding='utf-8')
   spec = yaml.safe_load(text)['spec']
@@ -171,9 +155,9 @@ BUILT_IN = ROOT / 'locost_jax/builtin/documentation/vocabulary'
         ),
     ],
 )
-def test_what_the_run_would_refuse(run_command, check_run, arguments, expected):
+def test_what_the_run_would_refuse(check, arguments, expected):
   if not arguments[0].startswith('--topology'):
     arguments = ['--topology=v5e-16', *arguments]
-  status, out, err = check(run_command, check_run, *arguments)
+  status, out, err = check(*arguments)
   assert (status, out, err.count('\n')) == (2, '', 1)
   assert err.startswith('error: ') and expected in err

@@ -372,27 +372,19 @@ def test_dropped_connections_and_a_failed_installation(fakes):
   assert calls == [*SEEN, *SEEN, START]
 
 
-def test_an_installation_that_always_fails(fakes):
+@pytest.mark.parametrize(
+    'state, rule, expected, line',
+    [
+        ('ACTIVE', ['worker.sh install', [GONE] * 9], (1, SEEN * 3), '3 times'),
+        ('', ['create', [dict(status=7)] * 9], (7, [CREATE]), ''),
+        ('STOPPED', ['create', []], (2, []), 'slice is STOPPED'),
+    ],
+)
+def test_an_end_without_a_run(fakes, state, rule, expected, line):
   status, err, calls = continue_with(
-      fakes,
-      ['ACTIVE'] * 9,
-      [says('bare')] * 9,
-      rules=[['worker.sh install', [GONE] * 9]],
+      fakes, [state] * 9, [says('bare')] * 9, rules=[rule]
   )
-  assert (status, calls) == (1, SEEN * 3)
-  assert 'setup failed 3 times' in err
-
-
-def test_a_refused_request(fakes):
-  status, _, calls = continue_with(
-      fakes, [''] * 9, [], rules=[['create', [dict(status=7)] * 9]]
-  )
-  assert (status, calls) == (7, [CREATE])
-
-
-def test_a_stopped_tpu(fakes):
-  status, err, calls = continue_with(fakes, ['STOPPED'] * 9, [])
-  assert (status, calls) == (2, []) and 'slice is STOPPED' in err
+  assert (status, calls) == expected and line in err
 
 
 def test_create_waits(fakes):
