@@ -133,7 +133,7 @@ def read(xml):
   return docx.read(body(xml, styles=STYLES, numbering=NUMBERING), 'x')
 
 
-# LibreOffice 7.4 writes the same numbers, except for isLgl.
+# What Word shows; LibreOffice ignores isLgl.
 BODIES = {
     styled('A', 'One')
     + styled('B', 'Two')

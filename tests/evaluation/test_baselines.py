@@ -71,13 +71,6 @@ def test_mean_rouge_n_equals_rouge_score():
     )
 
 
-def test_lead():
-  text = 'Dr. Who came. He saw.\nHe left.'
-  assert baselines.lead(text) == 'Dr. Who came.'
-  assert baselines.lead(text, 2) == 'Dr. Who came. He saw.'
-  assert baselines.lead('') == ''
-
-
 def test_unigram_loss_by_hand():
   train = [np.array([3, 3, 1]), np.array([4, 1])]
   validation = [np.array([3, 1]), [0]]

@@ -1,25 +1,20 @@
 """The two metrics of evaluation/content.py: recall and content_loss."""
 
 import functools
-import types
 
 import jax
 import numpy as np
 import pytest
 
-from locost_jax import models
-from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.evaluation import baselines
 from locost_jax.evaluation import content
-from locost_jax.evaluation import evaluate
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
 from locost_jax.evaluation.metrics import rouge
 from locost_jax.training import losses
-from tests import tiny_run
+from tests.evaluation import test_evaluate
 from tests.evaluation.test_evaluate import make_batches
-from tests.evaluation.test_evaluate import make_params
 from tests.evaluation.test_evaluate import TARGETS
 from tests.evaluation.test_evaluate import TEXTS
 from tests.evaluation.test_evaluate import VOCABULARY
@@ -81,24 +76,11 @@ def content_tokens(text, target):
   return np.array([token in read and token not in common for token in ids])
 
 
-@pytest.fixture(scope='module')
-def setup():
-  config = tiny_run.make_config()
-  config.eval.metrics = 'loss', 'recall'
-  model = models.build(config.model)
-  return model, make_params(model), config, sharding.make_mesh(config.mesh)
+setup = test_evaluate.setup
 
 
 def measure(setup, batches):
-  model, params, config, mesh = setup
-  what = types.SimpleNamespace(
-      model=model,
-      vocabulary=VOCABULARY,
-      config=config,
-      mesh=mesh,
-      common=COMMON,
-  )
-  return evaluate.measure(what, params, batches)
+  return test_evaluate.measure(setup, batches, 'loss', 'recall', common=COMMON)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -111,7 +93,7 @@ def apply(model, params, batch):
 def test_content_loss_equals_a_loop_over_documents(setup):
   total, weight, every = 0.0, 0, []
   for (batch, _), text, target in zip(make_batches(1), TEXTS, TARGETS):
-    logits = np.asarray(apply(*setup[:2], batch)[0], np.float64)
+    logits = np.asarray(apply(*setup[1:3], batch)[0], np.float64)
     ids = batch['decoder_target_tokens'][0]
     log_p = logits[np.arange(len(ids)), ids] - np.log(np.exp(logits).sum(-1))
     chosen = content_tokens(text, target)
@@ -149,7 +131,7 @@ def test_exchanged_inputs_are_measured_on_the_same_tokens(setup):
     assert batch[content.WEIGHTS][row, : len(chosen)].tolist() == list(chosen)
   exchanged, _ = measure(setup, exchange())
   log_p = jax.jit(losses.log_likelihoods)(
-      apply(*setup[:2], batch), batch['decoder_target_tokens']
+      apply(*setup[1:3], batch), batch['decoder_target_tokens']
   )
   weights = batch[content.WEIGHTS]
   expected = -(np.asarray(log_p) * weights).sum() / weights.sum()

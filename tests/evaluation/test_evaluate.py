@@ -56,11 +56,15 @@ def setup():
   return config, model, params, sharding.make_mesh(config.mesh)
 
 
-def measure(setup, batches, *names, **more):
+def measure(setup, batches, *names, common=None, **more):
   """Calls `evaluate.measure` with a setup: returns (metrics, rows)."""
   config, model, params, mesh = setup
   what = types.SimpleNamespace(
-      model=model, vocabulary=VOCABULARY, config=config, mesh=mesh, common=None
+      model=model,
+      vocabulary=VOCABULARY,
+      config=config,
+      mesh=mesh,
+      common=common,
   )
   return evaluate.measure(what, params, batches, names or None, **more)
 
