@@ -4,24 +4,19 @@ import jax
 import numpy as np
 import pytest
 
-from locost_jax import models
 from locost_jax.config import decode_settings
 from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
 from locost_jax.generation import generate
 from locost_jax.models import selector as selector_lib
-from locost_jax.summarizing import batch_memory
 from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import page_reading
 from locost_jax.summarizing import reading
-from locost_jax.summarizing import stream
 from locost_jax.summarizing import token_places
-from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from tests.data.rows import write_jsonl
-from tests.models import small
-from tests.models.test_bart import SMALL
 from tests.summarizing.summarize_command import changed
+from tests.summarizing.summarize_command import random_model
 from tests.summarizing.summarize_command import use
 from tests.summarizing.summarize_command import with_config
 
@@ -31,29 +26,16 @@ LONG_TEXTS = dict(max_length=8, min_length=8, no_repeat_ngram_size=1)
 TEXT = 'The whale swam north. Nobody saw it go, or so they said. It was cold.'
 
 
-SIMCAS = SMALL | dict(
-    name='simcas',
-    vocab_size=VOCABULARY.size,
-    max_positions=24,
-    pad_id=VOCABULARY.pad_id,
-)
-
-
 @pytest.fixture(scope='module')
 def summarizer():
   """A small SimCAS with random weights that reads chunks of 16 bytes."""
-  model = models.build(SIMCAS)
-  params = small.drawn_params(model, 0.3)
+  pages = documents_lib.Pages('chunks', page_length=16)
+  made = random_model('simcas', VOCABULARY, pages, max_positions=24)
   # Small logits, so that the selector keeps about half.
-  actor = params['selector']['actor']
+  actor = made.params['selector']['actor']
   actor['output'] = jax.tree.map(lambda x: 0.1 * x, actor['output'])
-  return Summarizer(
-      model,
-      params,
-      VOCABULARY,
-      decode_settings.Settings(**LONG_TEXTS),
-      documents_lib.Pages('chunks', page_length=16),
-  )
+  made.settings = decode_settings.change(made.settings, LONG_TEXTS)
+  return made
 
 
 @pytest.mark.parametrize('form', pages_lib.CHUNKS)
@@ -129,43 +111,15 @@ def test_a_chunk_without_selected_tokens_is_read_whole(summarizer):
 
 
 def test_a_chunk_longer_than_the_positions_is_refused(summarizer):
-  with pytest.raises(
-      InputError, match='page_length: 25 tokens, but the model .* at most 24'
-  ):
-    page_reading.choose_pages(summarizer.config, None, {'page_length': 25})
   with pytest.raises(InputError, match='inputs: 25 tokens, but the model'):
     summarizer.generate(np.full((1, 2, 25), 5))
 
 
-@pytest.mark.parametrize('key', ('num_pages', 'document_length'))
-def test_options_of_pages_are_refused(key, summarizer):
-  with pytest.raises(
-      InputError, match=f'{key}=3: this model reads chunks.* max_input_length'
-  ):
-    page_reading.choose_pages(summarizer.config, None, {key: 3})
-  # A run has them in its config, where they have no effect.
-  stored = {'pages': 'chunks', 'page_length': 16, key: 3}
-  assert (
-      page_reading.choose_pages(summarizer.config, stored, {}).page_length == 16
-  )
-
-
-def test_a_document_that_does_not_fit_names_the_flag(summarizer, monkeypatch):
-  settings = decode_settings.Settings(num_beams=2, max_length=8)
-  given = summarizer.model, summarizer.params, 1, (8, 16), settings
-  needed = batch_memory.peak_of(batch_memory.needed_bytes(*given))
-  options = stream.Options(settings, available=needed - 1)
-  rows = lambda *shape: batch_memory.most_rows(summarizer, options, shape)
-  assert rows(8, 16) == 0 and rows(7, 16) == 1
-  document = documents_lib.Document('a', '', 'a.txt')
-  job = stream.Job(0, document, '', [[5] * 16])
-  said = str(batch_memory.too_large(summarizer, options, job, (8, 16)))
-  assert said.endswith('--max_input_length lowers the need')
-  monkeypatch.setattr(stream, '_generate', lambda *_: None)
-  (done,) = stream._write_batch(  # pylint: disable=protected-access
-      summarizer, [job], (1, 1, 16), options, None
-  )
-  assert str(done.error).endswith('--max_input_length lowers the need')
+def test_a_run_may_have_options_that_chunks_do_not_have(summarizer):
+  for key in 'num_pages', 'document_length':
+    stored = {'pages': 'chunks', 'page_length': 16, key: 3}
+    chosen = page_reading.choose_pages(summarizer.config, stored, {})
+    assert chosen.page_length == 16
 
 
 def test_the_command_cuts_chunks(tmp_path, summarizer, monkeypatch, call_json):

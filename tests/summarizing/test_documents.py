@@ -182,20 +182,6 @@ def test_standard_input_and_fields(tmp_path, monkeypatch):
   ]
 
 
-def test_references_of_a_row(tmp_path):
-  path = tmp_path / 'a.jsonl'
-  path.write_text('{"document": "One.", "best": "1", "all": ["1", "one"]}')
-  for field, references in (
-      ('best', (('reference', '1'),)),
-      ('all', (('references', ['1', 'one']),)),
-      (None, ()),
-  ):
-    (document,), _ = document_files.read_all(
-        [str(path)], documents_lib.Fields(reference=field)
-    )
-    assert (document.references, document.places) == (references, ())
-
-
 def test_bad_rows_do_not_stop_the_others(tmp_path):
   path = tmp_path / 'a.jsonl'
   path.write_bytes(

@@ -199,6 +199,7 @@ def test_every_form_has_every_document(run, call, tmp_path, monkeypatch):
   assert lines[0][2].endswith(' (cut at 6 tokens)')
   advice = '; --parts=rank or hierarchical reads all of it)'
   assert f'in/a.txt: read the first 54% (20 of 37 tokens{advice}' in err
+  assert ', peak memory ' in err
   for ending in 'txt', 'csv', 'json', 'jsonl':
     assert call(*command, f'--output=o.{ending}', '--report=r.html')[0] == 2
   assert Path('o.txt').read_text() == out

@@ -104,14 +104,6 @@ def test_tokens_are_located_at_their_letters(form, page_length):
   assert seen > 15
 
 
-def test_places_without_pages():
-  text = documents_lib.Text('A whale. ¿Qué?')
-  (ends,) = token_places.places(VOCABULARY, text, None, 6)
-  (ids,) = reading.read(VOCABULARY, text, None, 6).pages
-  assert VOCABULARY.decode(ids) == 'A wha'
-  assert ends.tolist() == [*range(1, 6), -1]
-
-
 def test_a_document_is_cut_before_paging(summarizer):
   reader = changed(summarizer, document_length=30)
   read, whole = reader.read(TEXT), summarizer.read(TEXT)
@@ -341,6 +333,8 @@ def test_memory_is_estimated_for_all_pages(summarizer):
   assert str(batch_memory.too_large(*given, job, (8, 64))).endswith(
       '--num_pages lowers the need'
   )
+  reader = changed(summarizer, pages='chunks')
+  assert batch_memory.limiting_flag(reader) == 'max_input_length'
 
 
 def test_the_command_reads_pages(tmp_path, summarizer, monkeypatch, call_json):

@@ -133,9 +133,14 @@ def test_documents_of_another_form_are_refused(document, message):
         ({'empty_page': 3}, 'empty_page=3 must be of the type str'),
         ({'page_length': 2}, 'page_length=2 must be at least 3'),
         ({'document_length': -1}, 'document_length=-1 must be at least 0'),
+        *(
+            ({key: 3}, f'{key}=3: this model reads chunks.* max_input_length')
+            for key in ('num_pages', 'document_length')
+        ),
     ),
 )
 def test_options_of_pages_are_checked(given, message):
-  config = models.make_config(dict(SMALL, name='pagesum'))
+  name = 'simcas' if 'reads chunks' in message else 'pagesum'
+  config = models.make_config(dict(SMALL, name=name))
   with pytest.raises(InputError, match=message):
     page_reading.choose_pages(config, None, given)

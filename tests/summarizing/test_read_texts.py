@@ -7,12 +7,12 @@ import pytest
 
 import locost_jax
 from locost_jax.errors import InputError
+from tests.summarizing.summarize_command import write_documents
 
 
 def test_a_text_per_document(tmp_path):
   (tmp_path / 'a.html').write_text('<h1>One</h1><p>two</p>')
-  rows = [{'document': text} for text in ('three', 'four')]
-  (tmp_path / 'b.jsonl').write_text('\n'.join(map(json.dumps, rows)))
+  write_documents(tmp_path / 'b.jsonl', ['three', 'four'])
   assert locost_jax.read(tmp_path) == ['One\n\ntwo', 'three', 'four']
   assert locost_jax.read(str(tmp_path / 'a.html')) == ['One\n\ntwo']
 

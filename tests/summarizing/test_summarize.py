@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 
 import locost_jax
-from locost_jax.config import decode_settings
-from locost_jax.config import summarize_flags
 from locost_jax.summarizing import provenance
 from locost_jax.summarizing import reading
 from locost_jax.summarizing.summarizer import Summarizer
@@ -59,22 +57,6 @@ def test_plain_form_has_no_newlines(run, call, tmp_path, monkeypatch):
   (tmp_path / 'a.txt').write_text('x')
   status, out, _ = call('--checkpoint', run, tmp_path / 'a.txt')
   assert (status, out) == (0, 'one two three (cut at 6 tokens)\n')
-
-
-def test_output_file_and_kept_tokens(run, call, tmp_path):
-  (tmp_path / 'a.txt').write_text('abcdefghij')
-  output = tmp_path / 'out.jsonl'
-  command = '--checkpoint', run, tmp_path / 'a.txt', f'--output={output}'
-  status, out, err = call(*command, '--max_input_length=6')
-  row = json.loads(output.read_text())
-  assert (status, out, row['tokens_total'], row['tokens_read']) == (
-      0,
-      '',
-      11,
-      6,
-  )
-  assert 'read the first 55% (6 of 11 tokens' in err and 'peak memory' in err
-  assert sorted(p.name for p in tmp_path.iterdir()) == ['a.txt', 'out.jsonl']
 
 
 def test_a_row_holds_all_settings_that_reproduce_it(run, call_json, tmp_path):
@@ -154,25 +136,6 @@ def test_bad_input(run, call, tmp_path, monkeypatch, arguments, expected):
   assert status == 2 and out == ''
   assert len(err.strip().splitlines()) == 1 and expected in err
   assert sorted(tmp_path.iterdir()) == before
-
-
-@pytest.mark.parametrize(
-    'given, expected',
-    [
-        ({}, dict(method='beam', num_beams=4, length_penalty=0.8)),
-        (dict(num_beams=1), dict(method='greedy', num_beams=1)),
-        (dict(method='greedy'), dict(method='greedy', num_beams=1)),
-        (dict(num_beams=2), dict(method='beam', num_beams=2)),
-        (dict(top_k=5), dict(method='sample', num_beams=1, top_k=5)),
-        (dict(method='sample'), dict(method='sample', num_beams=1)),
-        (dict(length_penalty=2.0), dict(method='beam', length_penalty=2.0)),
-    ],
-)
-def test_flags_override_the_settings_of_the_run(given, expected):
-  settings = summarize_flags.choose_settings(
-      given, decode_settings.Settings(num_beams=4, length_penalty=0.8)
-  )
-  assert decode_settings.as_dict(settings).items() >= expected.items()
 
 
 @pytest.mark.parametrize(
@@ -266,4 +229,5 @@ def test_a_device_out_of_memory_gets_smaller_batches(
   assert status == 2
   assert [row['tokens_total'] for row in rows] == [11, 12, 13, 14, 15]
   line = error_line(err)
-  assert 'a.jsonl:3: the device has not the memory for its 201 tokens' in line
+  expected = 'a.jsonl:3: the device has not the memory for its 201 tokens: '
+  assert line.endswith(f'{expected}--max_input_length lowers the need')

@@ -1,11 +1,11 @@
 """A line about documents in a script that the vocabulary does not have."""
 
-import json
 import warnings
 
 import pytest
 
 import locost_jax
+from tests.summarizing.summarize_command import write_documents
 
 JAPANESE = (
     '\u6628\u65e5\u3001\u96e8\u304c\u964d\u308a\u307e\u3057\u305f\u3002\n' * 9
@@ -21,12 +21,7 @@ WORDS = (
     'more', [[], ['--parts=join'], ['--parts=hierarchical']]
 )
 def test_one_line_for_each_file(call, tmp_path, more):
-  (tmp_path / 'a.jsonl').write_text(
-      '\n'.join(
-          json.dumps({'document': text})
-          for text in (ENGLISH, JAPANESE, JAPANESE)
-      )
-  )
+  write_documents(tmp_path / 'a.jsonl', [ENGLISH, JAPANESE, JAPANESE])
   (tmp_path / 'b.txt').write_text(JAPANESE)
   (tmp_path / 'c.txt').write_text(ENGLISH)
   command = '--checkpoint=builtin:documentation', '--max_length=12', *more
