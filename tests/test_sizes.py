@@ -13,11 +13,11 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 BUDGETS = {
-    'lines of locost_jax/': 38_050,  # with templates, CSS and JS
-    'lines of code in locost_jax/': 24_440,
-    'lines of configs/ and launch/': 2_990,
-    'lines of papers/ and bench/': 4_340,
-    'lines of tests/': 45_250,  # of Python
+    'lines of locost_jax/': 38_900,  # with templates, CSS and JS
+    'lines of code in locost_jax/': 25_020,
+    'lines of configs/ and launch/': 3_015,
+    'lines of papers/ and bench/': 4_535,
+    'lines of tests/': 46_370,  # of Python
     'words of *.md': 20_000,  # as `wc -w` counts them
     'words of prose in *.md': 10_000,  # without tables and code
     'lines of README.md': 130,
