@@ -445,6 +445,29 @@ def test_models_of_simcas(name, bart, selector):
 
 
 @pytest.mark.parametrize(
+    'name, word, g, w',
+    [
+        ('pagesum', 'arxiv', 2e-3, 10_000),
+        ('simcas', 'arxiv', 1e-2, 10_000),
+        ('simcas', 'summscreen', 8e-3, 6400),
+        ('simcas', 'wcep', 4e-3, 1600),
+    ],
+)
+@pytest.mark.parametrize(
+    'step', [1, 2, 1599, 1600, 1601, 6400, 9_999, 10_000, 10_001, 100_000]
+)
+def test_learning_rate_of_simcas_and_of_pagesum(name, word, g, w, step):
+  """PageSum, equation 11, and SimCAS, appendix I, with n from 1.
+
+  SimCAS's factors g are the release's.
+  """
+  config = load(name, word)
+  rate = optim.make_schedule(config.optim, config.train.steps)(step - 1)
+  expected = g * min(step**-0.5, step * w**-1.5)
+  assert float(rate) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
     'word, vocabulary, count',
     [
         ('longt5', 32128, 247_587_456),

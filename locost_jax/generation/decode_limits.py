@@ -61,7 +61,7 @@ def process(settings, scores, written, position, inputs=None):
     texts, is_set = written.reshape(R, 1, 1, S), jnp.arange(n, S + 1) <= length
     scores = _ban_continuations(scores, written, length, texts, is_set, n)
   n = s.encoder_no_repeat_ngram_size
-  if 0 < n <= inputs.shape[-1]:
+  if inputs is not None and 0 < n <= inputs.shape[-1]:
     texts = inputs.reshape(inputs.shape[0], 1, -1, inputs.shape[-1])
     scores = _ban_continuations(
         scores, written, length, texts, length >= n - 1, n

@@ -292,13 +292,14 @@ def _read_pieces(data, path):
 
   The normalizer is in base64, as in a tokenizer.json; None without one.
   """
-  from google.protobuf.message import DecodeError
+  import sentencepiece
   from sentencepiece import sentencepiece_model_pb2
 
   try:
-    model = sentencepiece_model_pb2.ModelProto.FromString(data)
-  except DecodeError:
+    sentencepiece.SentencePieceProcessor(model_proto=data)
+  except RuntimeError:
     raise InputError(f'{path}: not a SentencePiece model') from None
+  model = sentencepiece_model_pb2.ModelProto.FromString(data)
   first = [piece.piece for piece in model.pieces[:3]]
   kind = model.trainer_spec.model_type
   if kind != model.trainer_spec.UNIGRAM or first != ['<unk>', '<s>', '</s>']:

@@ -324,7 +324,15 @@ def test_a_cache_of_the_installed_documentation_is_read_on(
   monkeypatch.setattr(corpus_lib, 'built_in_rows', lambda *_: rows)
   found = corpus_lib.corpus(config)
   made_of = dict(installed=dict(python='3.11', numpy=['numpy 1']), code='18f4')
+  locate = cache_lib.locate
+
+  def locate_raw(*given):
+    path, key = locate(*given)
+    del key['plain_text']
+    return path.with_name('python_docs_summary-train-old'), key
+
   with monkeypatch.context() as patch:
+    patch.setattr(cache_lib, 'locate', locate_raw)
     patch.setattr(
         corpus_lib,
         'corpus',
