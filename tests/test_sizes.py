@@ -17,7 +17,7 @@ BUDGETS = {
     'lines of code in locost_jax/': 25_020,
     'lines of configs/ and launch/': 3_015,
     'lines of papers/ and bench/': 4_535,
-    'lines of tests/': 46_370,  # of Python
+    'lines of tests/': 46_400,  # of Python
     'words of *.md': 20_000,  # as `wc -w` counts them
     'words of prose in *.md': 10_000,  # without tables and code
     'lines of README.md': 130,
