@@ -100,7 +100,8 @@ def expand(text, most=None):
 
 def stand_in(text):
   """Links runs that a command reads to the first run of their loop."""
-  for name in re.findall(r'runs/[\w-]+', text) if '.main ' not in text else ():
+  is_new = '.main ' in text and '--config=' in text
+  for name in () if is_new else re.findall(r'runs/[\w-]+', text):
     kind = re.match('runs/(simcas-|pagesum-|finetune_|led-|primera-)', name)
     first = {'finetune_': 'finetune_arxiv-locost', 'primera-': 'primera-arxiv'}
     first = kind and Path('runs', first.get(kind[1], f'{kind[1]}arxiv'))
@@ -173,6 +174,8 @@ def run(text, stands_in=True):
     stands_in: whether the first run of a loop stands in for the others.
   """
   text = read_files(text)
+  if text.split()[2].endswith('.summarize'):
+    text = re.sub(r'hf://[\w./-]+', 'runs/finetune_arxiv-led', text)
   if stands_in:
     stand_in(text)
   name, words = text.split()[2], shlex.split(text)[3:]
@@ -184,8 +187,6 @@ def run(text, stands_in=True):
     text = shlex.join(['python', '-m', name, *kept])
   elif name.endswith('.score'):
     text = re.sub(r'hf://[\w./-]+', 'bert', text)
-  elif name.endswith('.summarize'):
-    text = re.sub(r'hf://[\w./-]+', 'runs/finetune_arxiv-led', text)
   module, values, arguments = parse(text, tiny(name, words))
   with commands.one_line_errors():
     return module.main(values, arguments) or 0
