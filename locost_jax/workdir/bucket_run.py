@@ -105,13 +105,13 @@ class OnDisk:
   """The Mirror of a run on a disk: nothing is copied."""
 
   def check(self):
-    """See `Mirror`, here and below."""
+    """See `Mirror`."""
 
   def commit(self, directory, path=None):
-    pass
+    """See `Mirror`."""
 
   def remove(self, directory):
-    pass
+    """See `Mirror`."""
 
 
 def _lock_scratch(bucket, name):
