@@ -92,8 +92,8 @@ def define_flags(values, argv):
   number('memory_limit', None, text)
   text = f'NAME,...: PyTorch models to compare with: {", ".join(peers.NAMES)}'
   words('against', [], text)
-  text = 'memory of PyTorch models: keep what they once got (the faster), or '
-  text += 'system: return it, as PyTorch does unless told otherwise'
+  text = 'whether PyTorch models keep freed memory (faster), or return it to '
+  text += "the system (PyTorch's default)"
   flags.DEFINE_enum(
       'allocator', 'keep', ['keep', 'system'], text, flag_values=values
   )

@@ -11,6 +11,7 @@ import os
 import sys
 import time
 
+from locost_jax.config import speed
 from locost_jax.devices import memory
 from locost_jax.errors import InputError
 
@@ -119,14 +120,15 @@ class Worker:
 @contextlib.contextmanager
 def _allocator(part):
   """Processes started in it have the allocator that this part names."""
-  before = os.environ.copy()
+  before = os.environ.get(speed.TUNABLES)
   if KEPT in part:
-    os.environ['GLIBC_TUNABLES'] = KEPT_TUNABLES
+    os.environ[speed.TUNABLES] = KEPT_TUNABLES
   try:
     yield
   finally:
-    os.environ.clear()
-    os.environ.update(before)
+    os.environ.pop(speed.TUNABLES, None)
+    if before is not None:
+      os.environ[speed.TUNABLES] = before
 
 
 def _serve(pipe, spec):

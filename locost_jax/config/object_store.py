@@ -55,8 +55,7 @@ _WRITE_REASONS = {
     '404': 'there is no such bucket (404)',
 }
 _ABSENT = b'\2'  # TensorStore's generation of an object that does not exist
-# Arrays and metrics of a step.
-_STEP = re.compile(r'((?:.*/)?checkpoints/\d+/)(params|metrics)/')
+_STEP = re.compile(r'((?:.*/)?checkpoints/\d+)/.*')
 FOUND = {}  # what `find` was asked for -> {name: generation}
 
 
@@ -228,9 +227,14 @@ def _whole(names, patterns):
       re.search(r'checkpoints/\d+/', pattern) for pattern in patterns
   ):
     return names
-  known = {x.removesuffix(_MANIFEST) for x in names if x.endswith(_MANIFEST)}
-  match = _STEP.match
-  return [x for x in names if not (m := match(x)) or m[1] in known]
+  whole = {step_of(x) for x in names if x.endswith(f'/{_MANIFEST}')} | {''}
+  return [x for x in names if step_of(x) in whole]
+
+
+def step_of(name):
+  """Returns [PHASE/]checkpoints/STEP of the name of a file in it, or ''."""
+  match = _STEP.fullmatch(name)
+  return match[1] if match else ''
 
 
 def _fits(parts, pattern):

@@ -30,7 +30,7 @@ import warnings
 
 from locost_jax.config import progress
 
-_TUNABLES = 'GLIBC_TUNABLES'
+TUNABLES = 'GLIBC_TUNABLES'  # settings of the C library's allocator
 _COMPILED = '/jax/core/compile/backend_compile_duration'
 OFF = 'off'
 PROGRAM_CACHE = 'LOCOST_JAX_CACHE'  # the variable behind --program_cache
@@ -44,13 +44,13 @@ def restart_with_huge_pages():
   Call it before slow imports. Does nothing outside Linux, or if GLIBC_TUNABLES
   is already set, even if it is empty.
   """
-  if sys.platform == 'linux' and _TUNABLES not in os.environ:
+  if sys.platform == 'linux' and TUNABLES not in os.environ:
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(
         sys.executable,
         [sys.executable, *sys.orig_argv[1:]],
-        {**os.environ, _TUNABLES: 'glibc.malloc.hugetlb=1'},
+        {**os.environ, TUNABLES: 'glibc.malloc.hugetlb=1'},
     )
 
 

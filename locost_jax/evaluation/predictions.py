@@ -67,12 +67,13 @@ def read(path, references=True, documents=False):
     raise InputError(
         f'{path}: has no rows; expected JSON Lines with prediction and reference'
     )
-  found = test_set((row.id, row.references) for row in rows)
-  if rows[0].test_set and rows[0].test_set != found:
-    raise InputError(
-        f'{path}: its rows are {found}; expected {rows[0].test_set}, which were '
-        'evaluated; to score these rows alone, remove `test_set` from them'
-    )
+  if expected := rows[0].test_set:
+    found = test_set((row.id, row.references) for row in rows)
+    if found != expected:
+      raise InputError(
+          f'{path}: its rows are {found}; expected {expected}, which were '
+          'evaluated; to score these rows alone, remove `test_set` from them'
+      )
   return rows
 
 

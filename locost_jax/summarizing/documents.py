@@ -1,6 +1,6 @@
-"""What a document is: its text and parts, a row of JSONL, its questions.
+"""Defines a document: its text and parts, a row of JSONL, its questions.
 
-What a model reads is a string, or a dict with `query` (a question, optional)
+A model reads a string, or a dict with `query` (a question, optional)
 and `document`, `sections` (a list of {heading, text}) or `documents` (a list of
 strings). 'discourse' pages are made of sections and 'document' pages of
 documents: the text is then theirs, a blank line between them. If these are

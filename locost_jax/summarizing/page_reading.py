@@ -81,7 +81,7 @@ def read(vocabulary, text, pages, max_input_length=None):
   """Returns the fields of the `reading.Read` of a document.
 
   Args:
-    max_input_length: as of `reading.read`.
+    max_input_length: maximum tokens of all chunks; None: no limit.
   """
   if pages.are_chunks:
     parts, unread = chunk_texts(text, pages), ()

@@ -42,7 +42,7 @@ class SentencePieceVocabulary:
       raise InputError(
           f'{path}: no SentencePiece model: {e.strerror}'
       ) from None
-    self._processor = _load_processor(self.model, path)
+    self._processor = load_processor(self.model, path)
     ids = tuple(
         getattr(self._processor, name)()
         for name in ('pad_id', 'eos_id', 'unk_id')
@@ -59,7 +59,7 @@ class SentencePieceVocabulary:
       extra_ids = 0 if has_own else token_ids.EXTRA_IDS
     self.extra_ids = extra_ids
     if extra_ids:
-      self._processor = _load_processor(
+      self._processor = load_processor(
           self.model + sentinel_pieces(extra_ids), path
       )
     self.size = self._processor.get_piece_size()
@@ -162,7 +162,7 @@ class PegasusVocabulary(SentencePieceVocabulary):
     self.unk_id = self._unknown + offset
     masks = [f'{space}{x}' for space in ('\u2581', '') for x in self._MASKS]
     masks = masks if offset else []
-    self._processor = _load_processor(self.model + _user_pieces(masks), path)
+    self._processor = load_processor(self.model + _user_pieces(masks), path)
     # Of each id of the processor.
     self._ours = np.array([0, 1, *range(2, N)] + [2, 3] * (len(masks) // 2))
     self._ours[2:N] += offset
@@ -193,7 +193,8 @@ class PegasusVocabulary(SentencePieceVocabulary):
     return super().decode(ids, True)
 
 
-def _load_processor(model, path):
+def load_processor(model, path):
+  """Loads a SentencePiece model of bytes; path: of its file, for the error."""
   import sentencepiece as spm
 
   try:

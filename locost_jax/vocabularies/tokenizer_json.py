@@ -16,6 +16,7 @@ import re
 
 from locost_jax import files
 from locost_jax.errors import InputError
+from locost_jax.vocabularies import sentencepiece_vocabulary
 
 TOKENIZER, VOCAB, MERGES = 'tokenizer.json', 'vocab.json', 'merges.txt'
 NAMES = 'special_tokens_map.json', 'tokenizer_config.json'
@@ -292,13 +293,9 @@ def _read_pieces(data, path):
 
   The normalizer is in base64, as in a tokenizer.json; None without one.
   """
-  import sentencepiece
   from sentencepiece import sentencepiece_model_pb2
 
-  try:
-    sentencepiece.SentencePieceProcessor(model_proto=data)
-  except RuntimeError:
-    raise InputError(f'{path}: not a SentencePiece model') from None
+  sentencepiece_vocabulary.load_processor(data, path)  # raises if it is none
   model = sentencepiece_model_pb2.ModelProto.FromString(data)
   first = [piece.piece for piece in model.pieces[:3]]
   kind = model.trainer_spec.model_type

@@ -39,7 +39,6 @@ from locost_jax.workdir import phases as phases_lib
 
 LEASE = '~run.lock'
 _MINE = 'cache', 'evaluations', 'wandb'  # directories that stay on this machine
-_STEP = re.compile(r'((?:.*/)?checkpoints/\d+)/.*')
 _SMALL = object_store.PIECE  # bytes of files that are read several at once
 _mirrors = {}  # directory -> its Mirror
 
@@ -167,7 +166,7 @@ class Mirror:
     found = object_store.in_threads(self._generation, names)
     self._generations = {k: v for k, v in zip(names, found) if v is not None}
     self._clear()
-    steps = {_step(name) for name in self._generations} - {''}
+    steps = {object_store.step_of(name) for name in self._generations} - {''}
     whole = {x for x in steps if f'{x}/{manifest.FILE}' in self._generations}
     if self._lease and steps - whole:
       collective.log(
@@ -181,9 +180,10 @@ class Mirror:
     self._download(
         name
         for name in self._generations
-        if not _step(name)
+        if not object_store.step_of(name)
         # Only who continues needs the optimiser.
-        or _step(name) in whole and (self._lease or '/training/' not in name)
+        or object_store.step_of(name) in whole
+        and (self._lease or '/training/' not in name)
     )
     for step in whole:
       self._manifests[step] = (self._home / step / manifest.FILE).read_bytes()
@@ -257,7 +257,7 @@ class Mirror:
         self.push()
       self._manifests.pop(step, None)
       self._discard(f'{step}/{manifest.FILE}')
-      names = [x for x in self._generations if _step(x) == step]
+      names = [x for x in self._generations if object_store.step_of(x) == step]
       object_store.in_threads(self._discard, names)
 
   def close(self):
@@ -325,12 +325,6 @@ class Mirror:
       # One that another process wrote since then is removed by the next start.
       with contextlib.suppress(object_store.Replaced):
         self._bucket.write(self._front + name, None, known)
-
-
-def _step(name):
-  """Returns PHASE/checkpoints/STEP of the name of a file in it, or ''."""
-  match = _STEP.fullmatch(name)
-  return match[1] if match else ''
 
 
 def _is_pushed(place, folder):

@@ -112,6 +112,32 @@ def check_less_memory(monkeypatch, gradients):
   jax.tree.map(check, gradients('pieces'), want)
 
 
+def check_less_memory_of(config, inputs, monkeypatch):
+  """`check_less_memory` of the gradients of a model's logits, in float64."""
+  targets = tokens(7, 2, 5)
+
+  def run(remat):
+    with jax.enable_x64(True):
+      model = models.build(config, 'float64', remat)
+      params = jax.tree.map(np.float64, moved_params(config, 0.1, True))
+      loss = lambda params: (model.apply(params, inputs, targets) ** 2).mean()
+      return jax.jit(jax.grad(loss))(params)
+
+  check_less_memory(monkeypatch, run)
+
+
+def check_steps(config, inputs):
+  """Steps match the plain form; returns (run: inputs -> logits, its logits)."""
+  model, params = models.build(config), moved_params(config, 0.1, True)
+  targets = tokens(7, 2, 5)
+  run = lambda inputs: model.apply(params, inputs, targets)
+  want = run(inputs)
+  memory = model.apply(params, inputs, method='encode')
+  _, logits = in_steps(model, params, memory, targets)
+  np.testing.assert_allclose(logits, want, 0, 1e-5)
+  return run, want
+
+
 def check_attention_dropout(config, inputs):
   """Every state of a document depends on the seed of attention's dropout."""
   model = models.build(config | dict(attention_dropout_rate=0.5))

@@ -102,26 +102,11 @@ def test_memory_grows_with_the_length():
 
 def test_less_memory_gives_the_same_results(monkeypatch):
   """Blocks of queries and feed-forwards in pieces, layers recomputed."""
-  inputs, targets = documents(), small.tokens(7, 2, 5)
-
-  def run(remat):
-    with jax.enable_x64(True):
-      model = models.build(SMALL, 'float64', remat)
-      params = jax.tree.map(np.float64, small.moved_params(SMALL, 0.1, True))
-      loss = lambda params: (model.apply(params, inputs, targets) ** 2).mean()
-      return jax.jit(jax.grad(loss))(params)
-
-  small.check_less_memory(monkeypatch, run)
+  small.check_less_memory_of(SMALL, documents(), monkeypatch)
 
 
 def test_steps_match_the_plain_form():
-  model = models.build(SMALL)
-  params = small.moved_params(SMALL, 0.1, True)
-  inputs, targets = documents(), small.tokens(7, 2, 5)
-  want = model.apply(params, inputs, targets)
-  memory = model.apply(params, inputs, method='encode')
-  _, logits = small.in_steps(model, params, memory, targets)
-  np.testing.assert_allclose(logits, want, 0, 1e-5)
+  small.check_steps(SMALL, documents())
 
 
 def test_padding_changes_nothing_up_to_a_whole_block():

@@ -2,7 +2,6 @@
 
 import functools
 
-import jax
 import numpy as np
 import pytest
 
@@ -19,29 +18,14 @@ documents = functools.partial(small.documents, length=29, pad=0)
 
 def test_less_memory_gives_the_same_results(monkeypatch):
   """Blocks of queries and feed-forwards in pieces, layers recomputed."""
-  inputs, targets = documents(), small.tokens(7, 2, 5)
-
-  def run(remat):
-    with jax.enable_x64(True):
-      model = models.build(SMALL, 'float64', remat)
-      params = jax.tree.map(np.float64, small.moved_params(SMALL, 0.1, True))
-      loss = lambda params: (model.apply(params, inputs, targets) ** 2).mean()
-      return jax.jit(jax.grad(loss))(params)
-
-  small.check_less_memory(monkeypatch, run)
+  small.check_less_memory_of(SMALL, documents(), monkeypatch)
 
 
 def test_steps_match_the_plain_form_and_padding_changes_nothing():
-  model = models.build(SMALL)
-  params = small.moved_params(SMALL, 0.1, True)
-  inputs, targets = documents(), small.tokens(7, 2, 5)
-  want = model.apply(params, inputs, targets)
-  memory = model.apply(params, inputs, method='encode')
-  _, logits = small.in_steps(model, params, memory, targets)
-  np.testing.assert_allclose(logits, want, 0, 1e-5)
+  inputs = documents()
+  run, want = small.check_steps(SMALL, inputs)
   padded = np.pad(inputs, ((0, 0), (0, 9)))
-  got = model.apply(params, padded, targets)
-  np.testing.assert_allclose(got, want, 0, 1e-5)
+  np.testing.assert_allclose(run(padded), want, 0, 1e-5)
 
 
 def test_dropout_of_attention():
