@@ -1,4 +1,4 @@
-"""Rows of papers/README.md come out of the commands that they name.
+"""Each row of papers/README.md comes out of the commands that it names.
 
 All commands that compute numbers run for every value of their loops, in the
 page's order, on planted summaries (`planted`), so that what they print is known:
@@ -11,6 +11,7 @@ import gzip
 import importlib.util
 import itertools
 import json
+import math
 import re
 
 import jax
@@ -32,12 +33,12 @@ pytestmark = [
 PAPERS = {
     paper.name: paper
     for paper in reproduce.read(reproduce.PAGE.read_text(encoding='utf-8'))
-    if paper.name != 'SimCAS'
 }
 LENGTHS = 32, 64  # of `reproduce.tiny`
 *_, LONGEST = LENGTHS
 SHORT = 'R-1 R-2 R-L'
 LONG = 'R-1 R-2 R-Lsum'  # of LOCOST, except in tables 3 and 7, and of PageSum
+SIX = 'arxiv pubmed govreport summscreen multinews wcep'.split()
 T2, T3 = f'{LONG} F1 BLANC-help %', f'{SHORT} %'
 
 
@@ -112,11 +113,46 @@ EXPECTED = {
     ('PageSum', 'table 7', 'global'): systems(
         'pagesum-*', 'arxiv_global multinews_global', LONG
     ),
+    ('SimCAS', 'table 1', 'LED'): systems('*-arxiv', 'led primera', LONG),
+    ('SimCAS', 'table 3', 'PRIMERA'): systems(
+        'primera-*', 'govreport_authors summscreen', f'{SHORT} F1'
+    ),
+    ('SimCAS', 'table 4', 'PRIMERA'): systems(
+        'primera-*', 'multinews wcep', SHORT
+    ),
+    ('SimCAS', 'figure 3', 'NarrativeQA'): {'simcas-narrativeqa': 'words'},
+    ('SimCAS', 'figure 7', 'BART'): systems(
+        'simcas-bart_*', 'cnn_dailymail xsum', f'{SHORT} mean'
+    )
+    | systems('led-*', 'cnn_dailymail xsum', f'{SHORT} mean'),
+    ('SimCAS', 'table 11', '4,096'): systems(
+        'simcas-wcep@*', '4094 8190', f'{SHORT} F1'
+    ),
+    # The base model reads at most 16,382 tokens in training.
+    ('SimCAS', 'table 11', '16,384'): systems(
+        'simcas-wcep*', '@32766 @1000000', f'{SHORT} F1'
+    )
+    | {'simcas-wcep': f'{SHORT} F1'},
 }
+for _table, (_one, _other), _last in (
+    ('table 1', SIX[:2], LONG),
+    ('table 3', SIX[2:4], SHORT),
+    ('table 4', SIX[4:], SHORT),
+):
+  for _name, _word in ('SimCAS', ''), ('BART', 'bart_'):
+    for _size, _ending in ('base', ''), ('large', '_large'):
+      EXPECTED['SimCAS', _table, f'{_name} {_size}'] = systems(
+          f'simcas-{_word}*{_ending}', f'{_one} {_other}', f'{_last} F1'
+      )
+_base = EXPECTED['SimCAS', 'table 4', 'SimCAS base']
+_base['simcas-wcep@1000000'] = _base.pop('simcas-wcep')
+
+
 # Rows that a test of their own checks.
 OWN_TEST = {
     'LOCOST': ['figure 1', 'table 3', 'table 4', 'table 6', 'figure 5'],
     'PageSum': ['figure 1'],
+    'SimCAS': ['table 2', 'table 5', 'figure 4', 'table 9'],
 }
 # Drawings, pictures of a model's inside, hyperparameters, sizes of corpora, what
 # this machine needs, and numbers of published outputs: other tests check them.
@@ -125,6 +161,8 @@ OTHERS = {
     'table 8, table 9, figure 6, figure 7',
     'PageSum': "table 1, figure 2, table 2 the authors', figure 3, figure 4, "
     'table 8',
+    'SimCAS': 'figure 1, figure 2, table 6, figure 5, table 7, table 8, '
+    'figure 6, table 10, figure 8, figure 9',
 }
 
 
@@ -375,6 +413,77 @@ def test_table_4_of_pagesum_has_p(ran):
   assert float(line.split()[-2]) == pytest.approx(p, abs=0.02)
 
 
+def test_table_2_of_simcas(ran):
+  *_, one = of_row(ran, 'SimCAS', 'table 2', 'R-1')
+  scores = planted.rouge('simcas-bart_govreport')
+  lines = [line.split() for line in one.out.splitlines()]
+  titles, *rows = lines[[x[:1] == ['Pearson'] for x in lines].index(True) :]
+  place = {title: i for i, title in enumerate(titles)}
+  row = {words[0]: words for words in rows}
+  for a, b in ('R-1', 'R-2'), ('R-1', 'R-L'), ('R-2', 'R-L'):
+    want = np.corrcoef(scores[a], scores[b])[0, 1]
+    assert row[a][place[b]] == f'{want:.3f}'
+
+
+def test_table_5_of_simcas(ran):
+  """Mean and spread over seeds on validation, by the corpus's protocol."""
+  runs = [
+      one
+      for start in ('arXiv', 'GovReport', 'Multi-News', 'NarrativeQA')
+      for one in of_row(ran, 'SimCAS', 'table 5', start)
+      if 'papers.seeds' in one.text
+  ]
+  words = '', 'unchunked_', 'unaligned_', 'unselected_'
+  for word, task in itertools.product(words, [*SIX, 'narrativeqa']):
+    (one,) = {x for x in runs if f'/{word}{task} ' in x.text}
+    rows, values, key = seeds_of(one), [], 'rouge_mean'
+    for seed in 0, 1:
+      system = f'seeds/{word}{task}/seed-{seed}', 'validation'
+      last = 'R-Lsum' if task in ('arxiv', 'pubmed') else 'R-L'
+      values.append(planted.mean_rouge(system[0], last, system[1]))
+      if task == 'narrativeqa':
+        values[-1], key = planted.rouge(*system)['R-1'].mean(), 'f1'
+    assert rows['mean'][key] == pytest.approx(np.mean(values))
+    assert rows['spread'][key] == pytest.approx(np.std(values, ddof=1))
+
+
+def test_figure_4_of_simcas(ran):
+  """Mean over seeds for 0, 10 and 100 examples."""
+  *_, one = of_row(ran, 'SimCAS', 'figure 4', 'SimCAS')
+  found = points(one.figures[0].axes[0])
+  configs = dict(
+      simcas='simcas.py:arxiv',
+      bart='simcas.py:bart_arxiv',
+      led='finetune_arxiv.py:led',
+  )
+  assert found.keys() == configs.keys()
+  for model, config in configs.items():
+    assert found[model] == {
+        n: pytest.approx(
+            np.mean(
+                [
+                    planted.mean_rouge(f'few/{config}-{n}-{seed}', 'R-Lsum')
+                    for seed in (0, 1)
+                ]
+            )
+        )
+        for n in (0, 10, 100)
+    }
+
+
+def test_table_9_of_simcas(ran):
+  for start, word in ('BART', 'bart_'), ('SimCAS', ''):
+    runs = of_row(ran, 'SimCAS', 'table 9', start)
+    for task in [*SIX, 'narrativeqa']:
+      flag = f'--workdir=runs/simcas-{word}{task} --evaluate'
+      (one,) = [x for x in runs if flag in x.text and '@' not in x.text]
+      (table,) = json.loads(one.out)['tables']
+      *_, last = table['rows']
+      want = math.exp(planted.loss_of(f'simcas-{word}{task}'))
+      assert table['split'] == 'test'
+      assert last['perplexity'] == pytest.approx(want)
+
+
 # --- What the checks catch ----------------------------------------------------
 
 
@@ -396,6 +505,7 @@ WRONG = {
     ('LOCOST', 'table 2', 'LOCOST, arXiv'): ('columns', 'split'),
     ('LOCOST', 'table 3', 'BART'): ('columns', 'split'),
     ('PageSum', 'table 6', '32'): ('columns',),
+    ('SimCAS', 'table 1', 'SimCAS base'): ('columns', 'split'),
 }
 
 
