@@ -7,25 +7,28 @@ Sizes are asserted: a corpus whose number of rows differs from the paper's is
 refused unless config.data.check_sizes=False.
 """
 
+import functools
 from typing import Callable, NamedTuple
 
 SEPARATOR = '|||||'  # between the documents of a row of Multi-News
-# Names of a document and its summary in the rows of TFDS, and in parquet on the
-# Hub. A row's first pair counts: BookSum's rows also have another `summary`.
+# Names of a document and its summary in the rows of TFDS, and in the published
+# files. A row's first names count: BookSum's rows also have another `summary`.
 COLUMNS = (
+    ('document', 'summary'),
     ('chapter', 'summary_text'),
     ('article', 'abstract'),
     ('article', 'highlights'),
     ('report', 'summary'),
     ('input', 'output'),
     ('transcript', 'recap'),
-    ('document', 'summary'),
+    ('document', 'answers', 'question'),  # NarrativeQA on the Hub
+    ('document', 'questions'),  # SQuALITY, by `squality`
 )
 
 
 def columns(names):
-  """Returns the pair of COLUMNS that names have, or else the last one."""
-  return next((pair for pair in COLUMNS if {*pair} <= {*names}), COLUMNS[-1])
+  """Returns the COLUMNS that are all in names, or else the first ones."""
+  return next((found for found in COLUMNS if {*found} <= {*names}), COLUMNS[0])
 
 
 def named(row):
@@ -45,7 +48,8 @@ class Entry(NamedTuple):
   raw: str  # the authors' files that papers/prepare.py reads
   tfds: tuple = ()  # 'name/config:version' in TFDS; all are read
   download: str = ''  # size of the download by TFDS
-  row: Callable = named  # converts a row of TFDS or the Hub
+  row: Callable = named  # converts a row of TFDS or of published files
+  rows: Callable | None = None  # instead: (row, split) -> several rows
   gsg: bool = False  # whether gap sentences are made of the field `text`
 
 
@@ -83,6 +87,43 @@ def wcep(row):
   )
 
 
+def narrative_qa(row, with_plot=False):
+  """Converts a row of NarrativeQA on the Hub, or of SCROLLS if not with_plot.
+
+  Args:
+    with_plot: whether documents are those of SimCAS's release: question,
+      summary of the plot and story, each after a label, and there is no query.
+  """
+  if 'input' in row and not with_plot:
+    return scrolls_with_query(row)
+  answers = [answer['text'].strip() for answer in row['answers']]
+  made = dict(summary=answers[0], references=answers)
+  question, story = row['question']['text'].strip(), row['document']['text']
+  if not with_plot:
+    return dict(made, document=story, query=question)
+  plot = row['document']['summary']['text'].strip()
+  text = (
+      f'Answer the question: {question}\n\nSummary: {plot}\n\nSource: {story}'
+  )
+  return dict(made, document=text)
+
+
+def squality(row, split):
+  """Yields a row of each question to a story; in training of each response."""
+  for question in row['questions']:
+    answers = [one['response_text'].strip() for one in question['responses']]
+    made = dict(
+        id=f'{row["metadata"]["passage_id"]}/{question["question_number"]}',
+        document=row['document'].strip(),
+        query=question['question_text'].strip(),
+    )
+    if split != 'train':
+      yield dict(made, summary=answers[0], references=answers)
+    else:
+      for i, answer in enumerate(answers):
+        yield dict(made, id=f'{made["id"]}/{i}', summary=answer)
+
+
 def split_documents(text):
   """Splits 'a ||||| b' into ['a', 'b'], without empty documents."""
   parts = (part.strip() for part in text.split(SEPARATOR))
@@ -111,9 +152,9 @@ _BOOKSUM_TRAPS = (
     'every character of summaries made by the scripts since July 2021'
 )
 _NARRATIVEQA_TRAPS = (
-    'two answers each: scores are the better of the two; here '
-    "Gutenberg's header and licence are cut off, which the authors' marks do "
-    'not do'
+    'two answers each: scores are the better of the two; papers.prepare cuts '
+    "off Gutenberg's header and licence, which the authors' marks and the Hub's "
+    'rows do not, and HTML'
 )
 _NARRATIVEQA = Entry(
     splits=dict(train=32_747, validation=3_461, test=10_557),
@@ -123,6 +164,7 @@ _NARRATIVEQA = Entry(
     'narrative_qa has other rows',
     raw='the repository after download_stories.sh: documents.csv, qaps.csv '
     'and tmp/*.content',
+    row=narrative_qa,
 )
 
 TABLE = {
@@ -245,6 +287,7 @@ TABLE = {
         'time it is trained on, here it is always the first',
         raw='the repository after download_stories.sh: documents.csv, qaps.csv, '
         'third_party/wikipedia/summaries.csv and tmp/*.content',
+        row=functools.partial(narrative_qa, with_plot=True),
     ),
     'qmsum': Entry(
         splits=dict(train=1_257, validation=272, test=281),
@@ -263,6 +306,7 @@ TABLE = {
         licence='CC BY 4.0, stories by Project Gutenberg',
         traps='four references each, for training four rows; version 1.3',
         raw='data/v1-3/txt/{train,dev,test}.jsonl of the authors',
+        rows=squality,
     ),
     'qasper': Entry(
         splits=dict(train=2_567, validation=1_726, test=1_399),

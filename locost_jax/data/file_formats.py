@@ -39,6 +39,7 @@ def _read_delimited(delimiter, path, fields):
   quoting = csv.QUOTE_NONE if is_plain else csv.QUOTE_MINIMAL
   found = _cells(path, delimiter, quoting)
   for where, header in itertools.islice(found, 1):
+    fields = fields(header) if callable(fields) else fields
     hint = f'; expected {delimiter!r} between fields'
     hint *= len(header) == 1
     _check_columns(where, header, (*fields, *_OPTIONAL), hint, fields)
@@ -136,8 +137,8 @@ def _parse(cell, path, number):
 def _read_parquet(path, fields):
   """Reads the rows of parquet a few at a time; see `read_rows`.
 
-  A row has these and the optional columns, without nulls. Of fields that a
-  function chooses, all but the first may be null, which gives ''.
+  A row has these and the optional columns, without nulls. Fields that a function
+  chooses may be nested, and all but the first may be null, which gives ''.
   """
   try:
     import pyarrow
@@ -163,7 +164,7 @@ def _read_parquet(path, fields):
         fields = fields(schema.names)
         hidden = fields[1:]
       _check_columns(path, schema.names, fields, '', fields)
-      _check_strings(path, schema, fields, pyarrow)
+      _check_strings(path, schema, fields, bool(hidden), pyarrow)
       names = dict.fromkeys(fields) | dict.fromkeys(_OPTIONAL)
       names = [name for name in names if name in schema.names]
       batches = file.iter_batches(_PARQUET_ROWS, columns=names)
@@ -180,14 +181,14 @@ def _read_parquet(path, fields):
     raise InputError(f'{path}: {fault}: {reason}') from None
 
 
-def _check_strings(path, schema, fields, pyarrow):
-  """Raises an InputError unless these columns hold strings."""
+def _check_strings(path, schema, fields, nested, pyarrow):
+  """Raises an InputError unless columns hold strings, or nested values."""
   strings = pyarrow.string(), pyarrow.large_string(), pyarrow.string_view()
   for name in fields:
     kind = schema.field(name).type
     if pyarrow.types.is_dictionary(kind):
       kind = kind.value_type
-    if kind not in strings:
+    if kind not in strings and not (nested and pyarrow.types.is_nested(kind)):
       raise InputError(f'{path}: field {name!r} must hold strings, got {kind}')
 
 
@@ -284,8 +285,8 @@ def read_rows(path, fields, text_unit):
   """Reads the rows of a file of any format.
 
   Args:
-    fields: names of the fields that every row must have, as strings; of
-      parquet, also a function (names of columns) -> names of these.
+    fields: names of the fields that every row must have, as strings; or a
+      function (names of columns, or a row of JSONL) -> names of these.
     text_unit: one of UNITS, the part of a text that is a document.
 
   Raises:

@@ -7,8 +7,8 @@ A corpus is read from one of these places, and nothing is downloaded:
   `id`, `query`, `sections` (a list of {heading, text}), `documents` (a list of
   texts) and `references` (a list of all correct summaries or answers).
   papers/prepare.py makes them from the authors' files;
-- SPLIT*.parquet there, with the columns that the Hugging Face Hub has
-  (`corpora.COLUMNS`; C4: `text`);
+- SPLIT*.parquet, .csv or .jsonl there, with the fields that the Hugging Face
+  Hub, SCROLLS or the authors published (`corpora.COLUMNS`; C4: `text`);
 - TFDS, if it has a usable version of the corpus, prepared with `tfds build`.
 """
 
@@ -21,6 +21,7 @@ from typing import NamedTuple
 from locost_jax.data import corpora
 from locost_jax.data import corpus_rows
 from locost_jax.data import file_formats
+from locost_jax.data import sources
 from locost_jax.errors import InputError
 
 # Files of a split in the directory of a task: prepared ones, allenai's copy of
@@ -31,6 +32,7 @@ PATTERNS = (
     'c4-{}.*.json.gz',
     '{}*.parquet',
     '{}/*.parquet',
+    '{}*.csv',
 )
 
 
@@ -64,7 +66,7 @@ def corpus(config, settings):
 
   def read(split, shard):
     if files:
-      where, rows = shard, _read_file(shard, fields, entry)
+      where, rows = shard, _read_file(shard, fields, entry, split)
     else:
       where = f'{split} {shard.tfds}#{shard.number}'
       rows = map(entry.row, _read_tfds(shard, split, config.data.tfds_dir))
@@ -74,7 +76,12 @@ def corpus(config, settings):
   def count(split):
     if not files:
       return count_tfds(splits[split], split)
-    return sum(map(file_formats.count_rows, files[split]))
+    return sum(
+        sum(1 for _ in read(split, file))
+        if entry.rows or file.endswith('.csv')  # a line is not a row
+        else file_formats.count_rows(file)
+        for file in files[split]
+    )
 
   def made_of(split):
     if files:
@@ -98,19 +105,33 @@ def find_files(task, directory):
   """Finds the local files of a task: split -> sorted paths."""
   files, directory = {}, os.path.join(glob.escape(directory), task)
   for split in corpora.TABLE[task].splits:
-    for pattern in PATTERNS:
-      found = glob.glob(os.path.join(directory, pattern.format(split)))
+    names = (split, 'dev') if split == 'validation' else (split,)
+    for pattern in (p.format(name) for name in names for p in PATTERNS):
+      found = glob.glob(os.path.join(directory, pattern))
       files.setdefault(split, []).extend(found)
   return {split: sorted(found) for split, found in files.items() if found}
 
 
-def _read_file(file, fields, entry):
-  """Reads prepared rows, or those of the Hub's parquet, which it converts."""
-  if entry.gsg or not file.endswith('.parquet'):
-    yield from file_formats.read_rows(file, fields, '')
-    return
-  for row in file_formats.read_rows(file, corpora.columns, ''):
-    yield entry.row(row)
+def _read_file(file, fields, entry, split):
+  """Reads prepared rows, or published ones, which it converts."""
+  is_json = not file.endswith(('.parquet', '.csv'))
+  # The fields of a prepared row, which are checked at once.
+  checked = lambda row: fields if corpora.columns(row) == fields else ()
+  names = checked if is_json else corpora.columns
+  names = fields if entry.gsg else names
+  for n, row in enumerate(file_formats.read_rows(file, names, ''), 1):
+    if entry.gsg or (is_json and checked(row)):
+      yield row
+      continue
+    try:
+      made = [*entry.rows(row, split)] if entry.rows else [entry.row(row)]
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+      raise InputError(
+          f'{file}: row {n}: not as published: {type(error).__name__}: {error}'
+      ) from None
+    for one in made:
+      sources.check_texts(f'{file}: row {n}', one, fields)
+    yield from made
 
 
 def find_tfds_shards(task, data):

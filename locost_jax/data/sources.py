@@ -88,14 +88,15 @@ def read_jsonl(path, fields=()):
 
   Args:
     fields: names of the fields every row must have, as strings; or {name: key
-      of the config that chooses it}, for errors.
+      of the config that chooses it}, for errors; or a function (row) -> names.
 
   Raises:
     InputError: the file cannot be read; a line is not UTF-8, not a JSON object,
       or lacks a field (with file and line number).
   """
+  later = fields if callable(fields) else (*fields,)
   parse = lambda number, line: parse_row(
-      path, number, line, fields if number == 1 else (*fields,)
+      path, number, line, fields if number == 1 else later
   )
   makers = (functools.partial(parse, *line) for line in read_lines(path))
   return good_rows(path, makers)
@@ -208,7 +209,7 @@ def parse_row(path, number, line, fields):
     raise InputError(
         f'{where}: expected a JSON object, got {type(row).__name__}'
     )
-  check_texts(where, row, fields)
+  check_texts(where, row, fields(row) if callable(fields) else fields)
   return row
 
 

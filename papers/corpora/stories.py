@@ -5,6 +5,7 @@ import functools
 import os
 import re
 
+from locost_jax.data import corpora
 from papers.corpora import author_files
 
 
@@ -76,9 +77,7 @@ def read_narrative_qa(directory, with_plot=False):
 
   Args:
     directory: the authors' repository after download_stories.sh.
-    with_plot: whether documents are SimCAS's: question, Wikipedia's summary of
-      the plot, and story, each after a label (`join_question`). The question is
-      then part of the document instead of a query.
+    with_plot: see `corpora.narrative_qa`; the plot is Wikipedia's.
   """
   csv.field_size_limit(1 << 30)
 
@@ -110,24 +109,16 @@ def read_narrative_qa(directory, with_plot=False):
     }
   splits = {theirs: split for split, theirs in author_files.VALID.items()}
   for number, row in enumerate(rows('qaps.csv')):
-    name, question = row['document_id'], row['question'].strip()
-    text = story(name)
-    answers = [row['answer1'].strip(), row['answer2'].strip()]
-    made = dict(id=f'{name}/{number}', summary=answers[0], references=answers)
-    if not text or (with_plot and not plots.get(name)):
-      made = None
-    elif with_plot:
-      made['document'] = join_question(question, plots[name], text)
-    else:
-      made.update(document=text, query=question)
-    yield splits[row['set']], made
-
-
-def join_question(question, plot, story):
-  """Joins question, plot summary and story as in SimCAS's release."""
-  return (
-      f'Answer the question: {question}\n\nSummary: {plot}\n\nSource: {story}'
-  )
+    name = row['document_id']
+    text, plot = story(name), plots.get(name, '')
+    made = dict(
+        document=dict(text=text, summary=dict(text=plot)),
+        question=dict(text=row['question']),
+        answers=[dict(text=row['answer1']), dict(text=row['answer2'])],
+    )
+    yield splits[row['set']], bool(text and (plot or not with_plot)) and dict(
+        corpora.narrative_qa(made, with_plot), id=f'{name}/{number}'
+    )
 
 
 def read_squality(directory):
@@ -136,18 +127,5 @@ def read_squality(directory):
     for _, row in author_files.read_rows(
         directory, f'data/v1-3/txt/{theirs}.jsonl', f'{theirs}.jsonl'
     ):
-      for question in row['questions']:
-        answers = [
-            response['response_text'].strip()
-            for response in question['responses']
-        ]
-        made = dict(
-            id=f'{row["metadata"]["passage_id"]}/{question["question_number"]}',
-            document=row['document'].strip(),
-            query=question['question_text'].strip(),
-        )
-        if split == 'train':  # every response is an example
-          for i, answer in enumerate(answers):
-            yield split, dict(made, id=f'{made["id"]}/{i}', summary=answer)
-        else:
-          yield split, dict(made, summary=answers[0], references=answers)
+      for made in corpora.squality(row, split):
+        yield split, made

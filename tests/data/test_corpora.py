@@ -1,5 +1,6 @@
 """data/corpora.py, corpus.py: named corpora that are local, mocked, missing."""
 
+import csv
 import json
 import pathlib
 import shlex
@@ -262,8 +263,14 @@ def test_c4_in_the_files_of_allenai(config, tmp_path):
   tasks.check_size(config, corpus_lib.corpus(config), 'train')  # not asserted
 
 
+ASKED = dict(
+    document=dict(id='d', text='A.', summary=dict(text=' P. ', title='T')),
+    question=dict(text='Why? ', tokens=['Why', '?']),
+    answers=[dict(text='B.', tokens=['B', '.']), dict(text='C.', tokens=['C'])],
+)
 # Columns as the Hub has them: of ccdv's arXiv, PubMed, GovReport and WCEP, of
-# SCROLLS, kmfoda's BookSum, and of the news -> what a model reads and writes.
+# SCROLLS, kmfoda's BookSum, NarrativeQA, and of the news -> what a model reads
+# and writes.
 HUB = {
     'arxiv': (
         dict(article='one . \n two .', abstract=' we  \n show . '),
@@ -284,11 +291,16 @@ HUB = {
             bid=1,
             book_id='Emma.ch',
             summary='{"name": "C."}',
-            chapter='A.',
+            chapter='A "great",\n\nbook.',
             chapter_length=1.0,
             summary_text='B.',
         ),
-        ('A.', 'B.'),
+        ('A "great",\n\nbook.', 'B.'),
+    ),
+    'narrativeqa': (ASKED, (dict(query='Why?', document='A.'), 'B.')),
+    'narrativeqa_plot': (
+        ASKED,
+        ('Answer the question: Why?\n\nSummary: P.\n\nSource: A.', 'B.'),
     ),
     'multinews': (
         dict(document='A. ||||| B.', summary='– C.'),
@@ -303,22 +315,39 @@ HUB = {
 }
 
 
-@pytest.mark.parametrize('task', HUB)
-def test_parquet_of_the_hub(config, tmp_path, task):
+def write(path, columns):
+  """Writes three equal rows in the format of a path."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  if path.suffix == '.jsonl':
+    write_jsonl(path, [columns] * 3)
+  elif path.suffix == '.csv':
+    with open(path, 'w', newline='') as f:
+      csv.writer(f).writerows([columns, *[columns.values()] * 3])
+  else:
+    types = {'output': pyarrow.string()}
+    table = {
+        k: pyarrow.array([x] * 3, types.get(k)) for k, x in columns.items()
+    }
+    parquet.write_table(pyarrow.table(table), path)
+
+
+# Lists cannot be in CSV, and JSONL with these two names is prepared already.
+FORMS = [
+    (task, form)
+    for task, (columns, _) in HUB.items()
+    for form in ('parquet', 'jsonl', 'csv')
+    if form != 'csv' or columns is not ASKED
+    if form != 'jsonl' or not {'document', 'summary'} <= columns.keys()
+]
+
+
+@pytest.mark.parametrize('task,form', FORMS)
+def test_files_of_the_hub(config, tmp_path, task, form):
   columns, (inputs, targets) = HUB[task]
   place = tmp_path / 'corpora' / task
-  for name in (
-      'train-00000-of-00002.parquet',
-      'train-00001-of-00002.parquet',
-      'validation/0000.parquet',
-  ):
-    (place / name).parent.mkdir(parents=True, exist_ok=True)
-    table = {key: [value] * 3 for key, value in columns.items()}
-    types = {'output': pyarrow.string()}
-    table = pyarrow.table(
-        {key: pyarrow.array(x, types.get(key)) for key, x in table.items()}
-    )
-    parquet.write_table(table, place / name)
+  last = 'validation/0000' if form == 'parquet' else 'dev'
+  for name in 'train-00000-of-00002', 'train-00001-of-00002', last:
+    write(place / f'{name}.{form}', columns)
   config.data.task = task
   if isinstance(inputs, list):
     config.data.pages = 'document'
@@ -332,12 +361,57 @@ def test_parquet_of_the_hub(config, tmp_path, task):
   read = rows[4]['inputs']
   assert (json.loads(read) if config.data.pages else read) == inputs
   assert rows[4]['targets'] == targets
-  first = 'x' if 'id' in columns else 'train-00001-of-00002.parquet:1'
+  references = ['B.', 'C.'] if columns is ASKED else None
+  assert json.loads(rows[4]['references'] or 'null') == references
+  first = 'x' if 'id' in columns else f'train-00001-of-00002.{form}:1'
   assert rows[4]['id'] == first
   with pytest.raises(
       InputError, match=f'{task}: the train split has 6 rows, exp'
   ):
     tasks.check_size(config, found, 'train')
+
+
+def test_scrolls_and_squality_as_published(config, tmp_path):
+  story = dict(
+      metadata=dict(passage_id='7'),
+      document=' A. ',
+      questions=[
+          dict(
+              question_number=n,
+              question_text='Why?',
+              responses=[dict(response_text=f'{n}{x}') for x in 'abcd'],
+          )
+          for n in (1, 2)
+      ],
+  )
+  config.data.task = 'squality'
+  place = tmp_path / 'corpora' / 'squality'
+  write_jsonl(place / 'train.jsonl', [story, story])
+  write_jsonl(place / 'dev.jsonl', [story])
+  made = dict(inputs='Why?\n\nA.', references='')
+  assert read_all(config, 'train') == 2 * [
+      dict(made, id=f'7/{n}/{i}', targets=f'{n}{x}')
+      for n in (1, 2)
+      for i, x in enumerate('abcd')
+  ]
+  several = json.dumps(['2a', '2b', '2c', '2d'])
+  _, row = read_all(config, 'validation')
+  assert row == dict(made, id='7/2', targets='2a', references=several)
+  with pytest.raises(InputError, match='split has 16 rows, expected 1,000'):
+    tasks.check_size(config, corpus_lib.corpus(config), 'train')
+  columns, _ = HUB['qmsum']
+  write_jsonl(tmp_path / 'corpora/narrativeqa/train.jsonl', [columns])
+  config.data.task = 'narrativeqa'
+  assert read_all(config, 'train')[0]['inputs'] == 'Why?\n\nA.'
+  write_jsonl(tmp_path / 'corpora/narrativeqa_plot/train.jsonl', [columns])
+  config.data.task = 'narrativeqa_plot'
+  with pytest.raises(InputError, match="jsonl: row 1: not as p.*'answers'$"):
+    tasks.check(config)
+  rows = [dict(article='a', abstract=3)]
+  write_jsonl(tmp_path / 'corpora/cnn_dailymail/train.jsonl', rows)
+  config.data.task = 'cnn_dailymail'
+  with pytest.raises(InputError, match="row 1: field 'summary' must be a str"):
+    tasks.check(config)
 
 
 def test_parquet_with_other_columns_is_refused(config, tmp_path):
@@ -417,7 +491,7 @@ def test_asserted_corpora_are_tokenised_as_a_whole(
 
 def test_unknown_names_are_refused_early(config, tmp_path):
   place = tmp_path / 'corpora' / 'arxiv'
-  write_jsonl(place / 'train.jsonl', [dict(article='a', abstract='b')])
+  write_jsonl(place / 'train.jsonl', [dict(article='a', body='b')])
   config.data.task = 'arxiv'
   with pytest.raises(InputError, match=r"train\.jsonl:1: no field 'document'"):
     tasks.check(config)
