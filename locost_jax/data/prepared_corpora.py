@@ -117,8 +117,7 @@ def _read_file(file, fields, entry, split):
   is_json = not file.endswith(('.parquet', '.csv'))
   # The fields of a prepared row, which are checked at once.
   checked = lambda row: fields if corpora.columns(row) == fields else ()
-  names = checked if is_json else corpora.columns
-  names = fields if entry.gsg else names
+  names = fields if entry.gsg else checked if is_json else corpora.columns
   for n, row in enumerate(file_formats.read_rows(file, names, ''), 1):
     if entry.gsg or (is_json and checked(row)):
       yield row

@@ -182,20 +182,6 @@ def test_queries_and_documents_of_tfds(config, monkeypatch):
   )
 
 
-def test_sentences_of_papers_lose_stray_spaces():
-  row = corpora.TABLE['pubmed'].row(
-      dict(
-          article='first sentence .\nsecond one .\n',
-          section_names='a\nb',
-          abstract=' we show it . \n\n it is so . ',
-      )
-  )
-  assert row == dict(
-      document='first sentence .\nsecond one .',
-      summary='we show it .\nit is so .',
-  )
-
-
 @pytest.fixture
 def prepared(tmp_path):
   """SCROLLS' QMSum in TFDS's format: seven rows in three shards."""

@@ -255,44 +255,6 @@ def test_the_predictions_of_the_best_checkpoint_are_used(tmp_path):
   assert points_lib.find_predictions(tmp_path, 20, 'test') == {'a': path}
 
 
-def test_seeds_are_drawn_as_mean_and_deviation(tmp_path):
-  rows = [
-      dict(model='m', examples=n, score=s, data='')
-      for n, s in ((10, 3.0), (0, 1.0), (10, 5.0), (10, 10.0))
-  ]
-  path = test_main.write_rows(tmp_path / 'rows.jsonl', rows)
-  figure = comparisons.draw_examples(path)
-  (line,) = figure.axes[0].lines
-  assert points(line) == [[0, 1], [10, 6]]
-  (band,) = figure.axes[0].collections
-  corners = band.get_paths()[0].vertices
-  deviation = np.std([3, 5, 10], ddof=1)
-  at_ten = corners[corners[:, 0] == 10, 1]
-  assert at_ten.min() == pytest.approx(6 - deviation)
-  assert at_ten.max() == pytest.approx(6 + deviation)
-  assert set(corners[corners[:, 0] == 0, 1]) == {1}
-
-
-def test_circle_areas_show_the_training_memory(tmp_path):
-  rows = [
-      dict(model=str(n), data='', score=n, memory=n * 1e9, train_memory=n * 3e9)
-      for n in (2, 8)
-  ]
-  path = test_main.write_rows(tmp_path / 'rows.jsonl', rows)
-  small, large = comparisons.draw_memory(path).axes[0].collections
-  assert small.get_offsets().tolist() == [[2e9, 2]]
-  assert large.get_sizes() / small.get_sizes() == pytest.approx(4)
-
-
-def test_memory_of_a_run_is_that_of_bench_at_its_longest_length(home):
-  given = [str(home / name) for name in ('run', 'encode.json', 'train.json')]
-  (point,) = comparisons.read_memory(given)
-  assert point['model'] == 'locost' and point['data'] == 'tiny'
-  assert point['memory'] == point['train_memory'] == 16384 * 1000
-  (score,) = points_lib.of_run(str(home / 'run'))
-  assert point['score'] == score['score']
-
-
 def test_a_row_and_its_reference_are_drawn(home):
   """Of PageSum's figure 3 and SimCAS's figure 6: not of what is generated."""
   field = dict(row=2, reference_field='summary')
@@ -331,13 +293,6 @@ def test_a_cross_marks_the_length_that_ran_out_of_memory(home, tmp_path):
       costs.read([path])
   path = test_main.write_rows(tmp_path / 'alone.json', [alone])
   assert costs.read([path]) == {'train': {'step, none': [(64, 5, 2.0)]}}
-
-
-def test_similarity_is_drawn_as_measured(home):
-  figure = sentences.draw_similarity(str(home / 'similar.json'))
-  curve, dashed = figure.axes[0].lines
-  assert points(curve) == [[1, 1], [2, 0.5], [4, 0.25]]
-  assert list(dashed.get_ydata()) == [0.4, 0.4]
 
 
 def test_distances_are_counted(home):
