@@ -88,7 +88,8 @@ def main(values, arguments):
   is_named = ':' in file or 'model.name' in overrides
   start = overrides.get('train.init_from') or ''
   use = next((x for x in train_flags.ACTIONS if values[x].value), 'train')
-  with bucket_run.open_workdir(workdir, use) as workdir:
+  opened = bucket_run.open_workdir(workdir, use)
+  with collective.expecting_all_hosts(), opened as workdir:
     if values.topology and '://' in start:
       collective.log(f'config.train.init_from={start}: not read for --topology')
     else:

@@ -22,6 +22,7 @@ import jax
 from locost_jax import models
 from locost_jax.config import commands
 from locost_jax.config import object_store
+from locost_jax.devices import collective
 from locost_jax.evaluation import predictions
 from locost_jax.workdir import bucket_run
 from locost_jax.workdir import lease
@@ -36,8 +37,10 @@ DEFAULTS = dict(
     checkpoint_every=4,
     eval_every=10,
     timeout=0,
+    patience=0,
     rows=4,
     devices=1,
+    fsdp=1,
     step_seconds=0.0,
     eval_seconds=0.0,
     hang_at=0,  # the step whose batch never arrives
@@ -82,11 +85,11 @@ def main(workdir, given):
   config.train.update(
       {
           key: given[key]
-          for key in ('log_every', 'checkpoint_every', 'eval_every', 'timeout')
+          for key in 'log_every checkpoint_every eval_every timeout patience'.split()
       }
   )
   config.train.batch_size = given['rows']
-  config.mesh.data = given['devices']
+  config.mesh.update(data=given['devices'], fsdp=given['fsdp'])
   config.train.lora.update(rank=given['rank'], paths='.*kernel')
   if given['model'] == 'bag':
     model = Bag(given['size'])
@@ -131,7 +134,8 @@ def main(workdir, given):
     return small_training.evaluate(params, step)
 
   opened = bucket_run.open_workdir(workdir)
-  with commands.one_line_errors(), opened as home:
+  lost = collective.expecting_all_hosts()
+  with commands.one_line_errors(), lost, opened as home:
     if object_store.is_uri(workdir):
       phases_lib.write_config(home, config)
     result = small_training.train(config, home, model, batches, evaluate)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import sys
 
 import jax
@@ -9,7 +10,12 @@ from jax.experimental import multihost_utils
 import numpy as np
 
 from locost_jax.config import object_store
+from locost_jax.devices import watchdog
+from locost_jax.errors import FULL
 from locost_jax.errors import InputError
+from locost_jax.errors import Stopped
+
+_LOST = 'Gloo|by peer|remote process exited|Socket closed'
 
 
 def is_first_host():
@@ -31,15 +37,49 @@ def log(text):
 
 @contextlib.contextmanager
 def raising_together():
-  """A context whose InputError on one host is raised on every host."""
-  problem = None
+  """A context whose InputError or Stopped on one host is raised on every host.
+
+  So is a full disk, as an InputError.
+  """
+  problem = status = None
   try:
     yield
-  except InputError as error:
-    problem = str(error)
-  problem = next(filter(None, gather_rows([problem])), None)
-  if problem:
-    raise InputError(problem)
+  except (InputError, Stopped) as error:
+    if jax.process_count() == 1:
+      raise
+    problem, status = str(error), getattr(error, 'status', None)
+  except OSError as error:
+    if error.errno not in FULL or jax.process_count() == 1:
+      raise
+    problem = f'{error.filename}: {error.strerror}'
+  for problem, status in filter(any, gather_rows([[problem, status]])):
+    raise Stopped(problem, status) if status else InputError(problem)
+
+
+@contextlib.contextmanager
+def expecting_all_hosts():
+  """A context that ends this process with one line after another has ended."""
+  try:
+    yield
+  except (RuntimeError, ValueError) as error:
+    reason = str(error).partition('\n')[0]
+    if jax.process_count() == 1 or not re.search(_LOST, reason):
+      raise
+    sys.stdout.flush()
+    watchdog.end(f'another host has ended ({reason})')  # JAX would wait for it
+
+
+def gather_arrays(tree):
+  """Returns a tree of whole numpy arrays on the first host, None on others.
+
+  Leaf by leaf: a device holds one whole array at a time, the first host all.
+  """
+  leaves, structure = jax.tree.flatten(tree)
+  for i, leaf in enumerate(leaves):
+    whole = multihost_utils.process_allgather(leaf, tiled=True)
+    # A copy: the next step reuses the memory of the state.
+    leaves[i] = np.array(whole) if is_first_host() else None
+  return structure.unflatten(leaves) if is_first_host() else None
 
 
 def gather_rows(rows):

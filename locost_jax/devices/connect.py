@@ -8,7 +8,7 @@ flags are needed; elsewhere every host needs the address of the first one:
 
 If a host is missing, the others end with one line after a while. All hosts must
 have the same versions of locost_jax and JAX. Every host reads its own rows of
-each batch; WORKDIR must be one directory that all hosts see.
+each batch; WORKDIR is one directory that all hosts see, or gs://BUCKET/NAME.
 """
 
 import glob

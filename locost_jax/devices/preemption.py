@@ -23,6 +23,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
 
+from locost_jax.errors import InputError
+from locost_jax.errors import Stopped
 from locost_jax.errors import visible
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -74,6 +76,19 @@ class Signals:
       yield
     finally:
       self._may_raise = False
+
+  @contextlib.contextmanager
+  def stopping_all(self):
+    """Context whose error on one of several hosts stops all at one step.
+
+    Each then waits for the last save, which raises the error on all.
+    """
+    try:
+      yield
+    except (InputError, Stopped):
+      if jax.process_count() == 1:
+        raise
+      self.received = self.received or signal.SIGTERM
 
   def start_sum(self, mesh):
     """Starts the sum of all processes' flags; every process must call it."""

@@ -107,6 +107,12 @@ def _write(text):
   os.write(2, text.encode())
 
 
+def end(reason):
+  """Ends the process at once, with one line."""
+  _write(f'error: {reason}; ended with status {STATUS}\n')
+  os._exit(STATUS)
+
+
 @contextlib.contextmanager
 def ending_after(seconds, what):
   """Context that ends the process with a message if it takes too long.
@@ -114,13 +120,7 @@ def ending_after(seconds, what):
   For waits inside JAX before a run begins, whose stacks show nothing.
   """
 
-  def end():
-    _write(
-        f'error: waited {seconds:g} s for {what}; ended with status {STATUS}\n'
-    )
-    os._exit(STATUS)
-
-  timer = threading.Timer(seconds, end)
+  timer = threading.Timer(seconds, end, [f'waited {seconds:g} s for {what}'])
   timer.daemon = True
   timer.start()
   try:

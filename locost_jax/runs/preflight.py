@@ -18,6 +18,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
 
+from locost_jax.config import object_store
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import tasks
 from locost_jax.devices import collective
@@ -149,6 +150,8 @@ def write_and_read(workdir, seconds):
     pass  # all hosts have listed them
   files = [workdir / f'.preflight-{i}' for i in range(jax.process_count())]
   mine = files[jax.process_index()]
+  if object_store.is_uri(object_store.original(f'{workdir}/')):
+    files = [mine]  # `bucket_run.open_workdir` has written to the bucket
   try:
     with _raising_together(seconds, f'{workdir} to be written to'):
       workdir.mkdir(parents=True, exist_ok=True)

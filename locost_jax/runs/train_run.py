@@ -21,6 +21,7 @@ from locost_jax.runs import validation
 from locost_jax.telemetry import metrics_log
 from locost_jax.training import train
 from locost_jax.training import warm_start
+from locost_jax.workdir import bucket_run
 from locost_jax.workdir import phases as phases_lib
 
 
@@ -97,6 +98,7 @@ def train_phase(setup, options):
     plan += f'; the best by {metric} of {documents:,} validation documents'
   collective.log(f'{setup.name or "training"} on {setup.task}: {plan}')
   train.train(setup, options._replace(labels=validation.labels(setup)))
+  bucket_run.mirror_of(setup.directory).share()
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ from pathlib import Path
 
 import jax
 
+from locost_jax.devices import collective
 from locost_jax.devices import compiling
 from locost_jax.devices import preemption
 from locost_jax.devices import sharding
@@ -165,7 +166,8 @@ class Loop:
       if is_save:
         self._save()
       else:
-        self._checkpointer.check()
+        with self._signals.stopping_all():
+          self._checkpointer.check()
       if self._is_eval(step):
         self._measure()
         if self._is_out_of_patience():
@@ -243,12 +245,13 @@ class Loop:
     limit = self._settings.max_nonfinite_steps
     if self._skipped > limit:
       self._checkpointer.wait()
-      raise InputError(
-          f'step {step}: '
-          + _not_finite(metrics, culprit, self._state.params)
-          + f' (train.max_nonfinite_steps={limit}); '
-          + self._checkpointer.describe_kept()
-      )
+      with collective.raising_together():  # the first host knows what is kept
+        raise InputError(
+            f'step {step}: '
+            + _not_finite(metrics, culprit, self._state.params)
+            + f' (train.max_nonfinite_steps={limit}); '
+            + self._checkpointer.describe_kept()
+        )
 
   def _measure(self):
     """Evaluates the current state and adds the metrics to its checkpoint."""

@@ -1,8 +1,9 @@
 """A run whose WORKDIR is in a bucket: gs://BUCKET/NAME.
 
-The run works in a directory of this machine, as any run on a disk; the bucket
-has the truth. At its start the directory is made equal to the bucket. Objects
-have the names of the files:
+Each host works in a directory of its own, as any run on a disk; the bucket has
+the truth. At its start the directory is made equal to the bucket. Only the first
+host writes there: it has the lease, and gathers the arrays that are saved.
+Objects have the names of the files:
 
   ~run.lock             the lease; its name is the last of a list, so a list
                         that has it is whole
@@ -59,29 +60,11 @@ def open_workdir(workdir, use='train'):
   if not object_store.is_uri(str(workdir)):
     yield Path(workdir)
     return
-  uri = workdir.rstrip('/')
-  if jax.process_count() > 1:
-    raise InputError(
-        f'--workdir={uri}: has one process, not {jax.process_count()}: expected '
-        'a directory that all of them see'
-    )
-  name, front = object_store.parse(uri)
-  if not front:
-    raise InputError(f'--workdir={uri}: expected gs://BUCKET/NAME')
-  bucket = object_store.Bucket(name)
-  if use == 'preflight':
-    probe = f'{front}/.preflight-{uuid.uuid4().hex}'
-    bucket.write(probe, None, bucket.write(probe, b''))
-  home, lock = _lock_scratch(name, front)
   with contextlib.ExitStack() as stack:
-    stack.enter_context(lock)
-    lease = None
-    if use == 'train':
-      lease = lease_lib.Lease(uri, bucket, f'{front}/{LEASE}')
-    mirror = Mirror(uri, bucket, f'{front}/', home, lease)
-    stack.callback(mirror.close)
+    with collective.raising_together():
+      home, mirror, lease = _open(workdir.rstrip('/'), use, stack)
     mirror.pull()
-    if lease:
+    if use == 'train':
       _mirrors[home] = mirror
     try:
       yield home
@@ -90,18 +73,44 @@ def open_workdir(workdir, use='train'):
         with contextlib.suppress(InputError, Stopped, OSError):
           mirror.push()
       raise
-    if use in ('train', 'evaluate'):
-      mirror.push('' if lease else 'predictions')
+    with collective.raising_together():
+      if use in ('train', 'evaluate') and collective.is_first_host():
+        mirror.push('' if lease else 'predictions')
+
+
+def _open(uri, use, stack):
+  """Returns (directory of this host, its Mirror, the first host's lease)."""
+  name, front = object_store.parse(uri)
+  if not front:
+    raise InputError(f'--workdir={uri}: expected gs://BUCKET/NAME')
+  bucket = object_store.Bucket(name)
+  if use == 'preflight':
+    probe = f'{front}/.preflight-{uuid.uuid4().hex}'
+    bucket.write(probe, None, bucket.write(probe, b''))
+  home, lock = _lock_scratch(name, front)
+  stack.enter_context(lock)
+  lease = None
+  if use == 'train' and collective.is_first_host():
+    lease = lease_lib.Lease(uri, bucket, f'{front}/{LEASE}')
+  mirror = Mirror(uri, bucket, f'{front}/', home, lease)
+  stack.callback(mirror.close)
+  return home, mirror, lease
 
 
 def mirror_of(directory):
   """Returns the Mirror of a run that a directory is in, or one that is idle."""
-  found = (_mirrors.get(parent) for parent in Path(directory).parents)
-  return next(filter(None, found), OnDisk())
+  parents = Path(directory, '-').parents
+  return next(filter(None, map(_mirrors.get, parents)), OnDisk())
 
 
 class OnDisk:
-  """The Mirror of a run on a disk: nothing is copied."""
+  """The Mirror of a run on a disk: nothing is copied.
+
+  Attributes:
+    is_shared: whether all hosts see the directory.
+  """
+
+  is_shared = True
 
   def check(self):
     """See `Mirror`."""
@@ -110,6 +119,9 @@ class OnDisk:
     """See `Mirror`."""
 
   def remove(self, directory):
+    """See `Mirror`."""
+
+  def share(self, restored=None):
     """See `Mirror`."""
 
 
@@ -126,7 +138,7 @@ def _lock_scratch(bucket, name):
 
 
 class Mirror:
-  """Copies a run between a bucket and a directory."""
+  """Copies a run between a bucket and a directory; see `OnDisk`."""
 
   def __init__(self, uri, bucket, front, home, lease):
     """Copies nothing yet.
@@ -135,8 +147,9 @@ class Mirror:
       bucket: an `object_store.Bucket`.
       front: the beginning of the names of all objects.
       home: pathlib.Path of the directory.
-      lease: a `lease.Lease`; None: this process does not train.
+      lease: a `lease.Lease`; None: this process writes no steps.
     """
+    self.is_shared = jax.process_count() == 1
     self._uri, self._bucket, self._front = uri, bucket, front
     self._home, self._lease = home, lease
     self._lock = threading.RLock()
@@ -146,6 +159,37 @@ class Mirror:
 
   def pull(self):
     """Makes the directory equal to the bucket; removes torn steps there."""
+    with collective.raising_together():
+      if collective.is_first_host():
+        self._list()
+      self._clear()
+    found, self._generations = self._generations, {}
+    for step in self._fetch(found):
+      path = self._home / step / manifest.FILE
+      self._manifests[step] = path.read_bytes()
+
+  def share(self, restored=None):
+    """Gives the other hosts what is in the bucket; all hosts call this.
+
+    Args:
+      restored: directory of a step that they will restore; of others they get
+        no optimiser.
+
+    Raises:
+      InputError: a copy is damaged.
+    """
+    steps = self._fetch(self._generations, restored)
+    with collective.raising_together():
+      for path in (self._home / step for step in steps if not self._lease):
+        only = '' if path == restored else 'params/'
+        if damage := manifest.find_damage(path, only):
+          raise InputError(
+              f'{path}: {damage} on host {jax.process_index()}, not on the '
+              'first: start the run again'
+          )
+
+  def _list(self):
+    """Finds the generations; removes steps that are not whole."""
     names = self._bucket.list(self._front)
     names = [x.removeprefix(self._front) for x in names if x[-1] != '/']
     if self._lease and LEASE not in names:
@@ -165,7 +209,6 @@ class Mirror:
       object_store.parse(f'{self._uri}/{name}')
     found = object_store.in_threads(self._generation, names)
     self._generations = {k: v for k, v in zip(names, found) if v is not None}
-    self._clear()
     steps = {object_store.step_of(name) for name in self._generations} - {''}
     whole = {x for x in steps if f'{x}/{manifest.FILE}' in self._generations}
     if self._lease and steps - whole:
@@ -175,22 +218,35 @@ class Mirror:
       )
       for step in steps - whole:
         self.remove(self._home / step)
-    if not has_run:  # its first copy was not finished
-      return
-    self._download(
-        name
-        for name in self._generations
-        if not object_store.step_of(name)
+    for name in list(self._generations):
+      if object_store.step_of(name) not in whole | {''}:
+        del self._generations[name]
+
+  def _fetch(self, found, restored=None):
+    """Copies what the first host has found and this one lacks; returns steps."""
+    (found,) = collective.gather_rows([found] * collective.is_first_host())
+    found = {
+        name: found[name]
+        for name in found
         # Only who continues needs the optimiser.
-        or object_store.step_of(name) in whole
-        and (self._lease or '/training/' not in name)
-    )
-    for step in whole:
-      self._manifests[step] = (self._home / step / manifest.FILE).read_bytes()
+        if self._lease
+        or '/training/' not in name
+        or self._home / object_store.step_of(name) == restored
+    }
+    here, self._generations = self._generations, found
+    steps = {object_store.step_of(name) for name in found} - {''}
+    has_run = phases_lib.CONFIG_FILE in found  # its first copy is whole
+    with collective.raising_together():
+      for step in {object_store.step_of(name) for name in here} - steps - {''}:
+        shutil.rmtree(self._home / step)
+      if has_run:
+        self._download(x for x in found if here.get(x) != found[x])
+    return steps if has_run else set()
 
   def check(self):
     """Raises Stopped if another process has taken the lease."""
-    self._lease.check()
+    if self._lease:
+      self._lease.check()
 
   def push(self, only=''):
     """Copies files that changed, steps aside; only: of this directory."""
@@ -284,7 +340,8 @@ class Mirror:
     """Copies objects to the directory."""
     found = {self._front + x: self._generations[x] for x in names}
     paths = {x: self._home / x.removeprefix(self._front) for x in found}
-    collective.log(f'{self._uri}: copies {len(found):,} objects')
+    if found:
+      collective.log(f'{self._uri}: copies {len(found):,} objects')
     object_store.download(self._bucket, found, paths)
     for name, path in paths.items():
       self._copied[name.removeprefix(self._front)] = _stat(path)

@@ -28,6 +28,7 @@ from locost_jax.devices import collective
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 from locost_jax.errors import silence_failed_saves
+from locost_jax.errors import Stopped
 from locost_jax.models import parameters
 from locost_jax.workdir import bucket_run
 from locost_jax.workdir import checkpoint
@@ -50,6 +51,7 @@ class Checkpointer:
     self._directory = Path(directory).absolute()
     self._config, self._lower_is_better = config, lower_is_better
     self._saving = None  # the step that may not be on disk yet
+    self._failed = None  # an error that `check` raised
     self._mirror = bucket_run.mirror_of(self._directory)
     self._directory.mkdir(parents=True, exist_ok=True)
     self._unfinished = checkpoint.list_unfinished(self._directory)
@@ -57,11 +59,21 @@ class Checkpointer:
       for path in self._directory.glob(f'*{checkpoint.UNFINISHED}*'):
         shutil.rmtree(path, ignore_errors=True)
     silence_failed_saves()
+    together, host = ocp.options.MultiprocessingOptions(), jax.process_index()
+    if not self._mirror.is_shared:  # each host has a directory of its own
+      together = ocp.options.MultiprocessingOptions(
+          host, {host}, barrier_sync_key_prefix=f'host-{host}'
+      )
     self._orbax = ocp.AsyncCheckpointer(
-        ocp.CompositeCheckpointHandler(),
+        ocp.CompositeCheckpointHandler(
+            composite_options=ocp.CompositeOptions(
+                multiprocessing_options=together
+            )
+        ),
         async_options=ocp.options.AsyncOptions(
             post_finalization_callback=self._finish
         ),
+        multiprocessing_options=together,
     )
 
   def save(self, step, state, loop):
@@ -77,18 +89,27 @@ class Checkpointer:
     """
     self.wait()
     self._saving = step
-    with self._explaining_disk_errors():
-      self._orbax.save(
-          self._directory / str(step),
-          args=ocp.args.Composite(
-              params=ocp.args.StandardSave(state.params),
-              training=ocp.args.StandardSave(_training(state)),
-              loop=ocp.args.JsonSave(loop),
-          ),
-      )
+    items = dict(params=state.params, training=_training(state))
+    if not self._mirror.is_shared:
+      items = collective.gather_arrays(items)
+    with collective.raising_together(), self._explaining_disk_errors():
+      if items is not None:  # else the first host writes
+        args = {name: ocp.args.StandardSave(items[name]) for name in items}
+        args = ocp.args.Composite(loop=ocp.args.JsonSave(loop), **args)
+        self._orbax.save(self._directory / str(step), args=args)
 
   def wait(self):
-    """Waits for the last save; then removes the steps that are not kept."""
+    """Waits for the last save; then removes the steps that are not kept.
+
+    All hosts call this, and the methods that wait; they get the first host's
+    answer, and the error of any.
+    """
+    with collective.raising_together():
+      self._wait()
+
+  def _wait(self):
+    if self._failed:
+      raise self._failed
     with self._explaining_disk_errors():
       self._orbax.wait_until_finished()
     if self._saving is not None:
@@ -97,19 +118,22 @@ class Checkpointer:
 
   def check(self):
     """Raises the error of a save that has failed, without waiting."""
-    self._mirror.check()
-    with self._explaining_disk_errors():
-      self._orbax.check_for_errors()
+    try:
+      self._mirror.check()
+      with self._explaining_disk_errors():
+        self._orbax.check_for_errors()
+    except (InputError, Stopped) as error:
+      self._failed = error  # Orbax raises it once
+      raise
 
   def close(self):
-    """Waits for the last save and ends its threads."""
-    self.wait()
+    """Waits for this host's last save and ends its threads."""
+    self._wait()
     self._orbax.close()
 
   def latest_step(self):
     """Returns the most recent step, or None."""
-    self.wait()
-    return checkpoint.latest_step(self._directory)
+    return self._ask(checkpoint.latest_step)
 
   def set_damaged_aside(self):
     """Renames damaged steps and reports them on stderr.
@@ -119,18 +143,11 @@ class Checkpointer:
     Returns:
       The most recent intact step, or None if nothing was saved.
     """
-    if collective.is_first_host():
-      found = [x for x in checkpoint.numbered(self._directory) if x.is_dir()]
-      for path in sorted(found, key=lambda path: int(path.name)):
-        if damage := checkpoint.find_damage(path):
-          collective.log(manifest.set_aside(path, damage))
-          self._mirror.remove(path)
-      for step in checkpoint.list_steps(self._directory):
-        self._score_again(self._directory / str(step))
-        self._mirror.commit(self._directory / str(step))
-    # The first host's answer: the others also wait for the renaming.
-    step = checkpoint.latest_step(self._directory)
-    step = collective.gather_rows([step])[0]
+    with collective.raising_together():
+      if collective.is_first_host():
+        self._set_damaged_aside()
+    step = self._ask(checkpoint.latest_step)
+    self._mirror.share(self._directory / str(step))
     then = 'starting anew' if step is None else f'continuing from {step}'
     for unfinished in self._unfinished:
       collective.log(
@@ -148,17 +165,16 @@ class Checkpointer:
   def measure(self, step, metrics):
     """Adds metrics to a step."""
     self.wait()
-    if collective.is_first_host():
-      directory = self._directory / str(step)
-      scored = json.dumps(self._scored(metrics))
-      with self._explaining_disk_errors(f'the metrics of step {step}'):
-        manifest.replace(directory, checkpoint.METRICS, scored)
-        loop = json.dumps(self.loop(step) | {'measured': True})
-        manifest.replace(directory, _LOOP, loop)
-        self._mirror.commit(directory)
-      self._prune()
-    # Before the other hosts read the directory.
-    collective.wait_for_hosts(f'{self._directory} {step} measured')
+    with collective.raising_together():
+      if collective.is_first_host():
+        directory = self._directory / str(step)
+        scored = json.dumps(self._scored(metrics))
+        with self._explaining_disk_errors(f'the metrics of step {step}'):
+          manifest.replace(directory, checkpoint.METRICS, scored)
+          loop = json.dumps(self.loop(step) | {'measured': True})
+          manifest.replace(directory, _LOOP, loop)
+          self._mirror.commit(directory)
+        self._prune()
 
   def loop(self, step):
     """Returns the `loop` dict saved with a step."""
@@ -166,13 +182,11 @@ class Checkpointer:
 
   def best_step(self):
     """Returns the step with the largest score, or None."""
-    self.wait()
-    return checkpoint.best_step(self._directory)
+    return self._ask(checkpoint.best_step)
 
   def is_finished(self, settings):
     """See `checkpoint.is_finished`; settings: config.train."""
-    self.wait()
-    return checkpoint.is_finished(self._directory, settings)
+    return self._ask(checkpoint.is_finished, settings)
 
   def restore(self, step, abstract_state):
     """Restores the state of a step with the given shardings.
@@ -202,6 +216,21 @@ class Checkpointer:
     leaves = [restored.training[name] for name in parameters.flatten(rest)]
     state = jax.tree.unflatten(jax.tree.structure(rest), leaves)
     return state._replace(params=restored.params)
+
+  def _ask(self, function, *arguments):
+    """Returns what a function says of the first host's directory."""
+    self.wait()
+    return collective.gather_rows([function(self._directory, *arguments)])[0]
+
+  def _set_damaged_aside(self):
+    found = [x for x in checkpoint.numbered(self._directory) if x.is_dir()]
+    for path in sorted(found, key=lambda path: int(path.name)):
+      if damage := checkpoint.find_damage(path):
+        collective.log(manifest.set_aside(path, damage))
+        self._mirror.remove(path)
+    for step in checkpoint.list_steps(self._directory):
+      self._score_again(self._directory / str(step))
+      self._mirror.commit(self._directory / str(step))
 
   def _score_again(self, directory):
     """Rewrites a step's score if it is for another metric."""

@@ -20,8 +20,6 @@ import pytest
 
 from locost_jax import main
 from locost_jax import summarize
-from locost_jax.errors import InputError
-from locost_jax.workdir import bucket_run
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import manifest
 from tests import forked
@@ -30,6 +28,7 @@ from tests.bucket_server import Bucket
 from tests.bucket_server import ENVIRONMENT
 from tests.bucket_server import Fault
 from tests.bucket_server import TOKEN
+from tests.ports import free_port
 from tests.runs import test_bucket_runs
 
 texts = test_bucket_runs.texts  # a fixture
@@ -94,6 +93,18 @@ class Runs:
     self._started.append(process)
     return process
 
+  def both(self, workdir=URI, rooms=(0, 0), **given):
+    """Starts the two hosts of a run; rooms: bytes of a file on each."""
+    port, given = free_port(), dict(fsdp=2, timeout=60) | given
+    return [
+        self.start(workdir, process=i, port=port, room=rooms[i], **given)
+        for i in range(2)
+    ]
+
+  def end_both(self, hosts, *status):
+    for process in hosts:
+      self.end(process, *status)
+
   def end(self, process, *status):
     process.join(180)
     assert process.exitcode in (status or (0,)), self.log
@@ -156,29 +167,32 @@ def result(workdir):
   return steps, arrays, small_training.rows(workdir), texts
 
 
-def unbroken(runs, **given):
-  """Returns the `result` of a run on a disk."""
-  runs.end(runs.start(runs.path / 'disk', **given))
+def unbroken(runs, start=None, **given):
+  """Returns the `result` of a run on a disk, of `runs.both` if given."""
+  hosts = (start or runs.start)(runs.path / 'disk', **given)
+  runs.end_both(hosts if start else [hosts])
   found = result(runs.path / 'disk')
   assert len(found[0]) > 1 and found[2][-1]['step'] == given['steps']
   return found
 
 
-def endure(runs, faults, **given):
+def endure(runs, faults, start=None, **given):
   """Starts the run once for each fault, (method, regex, make a Fault).
 
-  `make` is called with a function that kills the process.
+  `make` is called with a function that kills a process: the first, or the last.
   """
-  met = 0
-  for method, regex, make in faults:
-    process = None
-    kill = lambda: os.kill(process.pid, signal.SIGKILL)
+  met, start = 0, start or (lambda **given: [runs.start(**given)])
+  # JAX aborts a process whose first host has ended.
+  ends = 0, 2, 75, -signal.SIGKILL, -signal.SIGABRT
+  for i, (method, regex, make) in enumerate(faults):
+    hosts = []
+    kill = lambda: os.kill(hosts[-(i % 3 == 2)].pid, signal.SIGKILL)
     runs.bucket.faults = rows = [(method, regex, make(kill))]
-    process = runs.start(**given)
-    runs.end(process, 0, 2, 75, -signal.SIGKILL)
+    hosts += start(**given)
+    runs.end_both(hosts, *ends)
     met += not rows
     runs.bucket.faults = []
-  runs.end(runs.start(**given))
+  runs.end_both(start(**given))
   return met
 
 
@@ -240,17 +254,20 @@ def test_kills_of_a_commit_and_a_removal(runs):
 
 
 @pytest.mark.parametrize(
-    'count',
+    'hosts, count',
     [
-        pytest.param(20, marks=pytest.mark.slow),
-        pytest.param(100, marks=pytest.mark.soak),
+        pytest.param(1, 20, marks=pytest.mark.slow),
+        pytest.param(2, 5, marks=pytest.mark.slow),
+        pytest.param(1, 100, marks=pytest.mark.soak),
+        pytest.param(2, 20, marks=pytest.mark.soak),
     ],
 )
-def test_a_run_survives_faults_at_random_requests(runs, count):
+def test_a_run_survives_faults_at_random_requests(runs, hosts, count):
   seed = int.from_bytes(os.urandom(4), 'big')
   print(f'seed of the faults: {seed}')
   rng = np.random.default_rng(seed)
-  expected = unbroken(runs, steps=3 * count)
+  start, given = (None, runs.both)[hosts - 1], dict(steps=3 * count)
+  expected = unbroken(runs, start, **given)
   make = [before, after] * 3 + [lambda _: Fault(cut=3)]
   make += [lambda _, x=x: Fault(x) for x in (401, 403, 429, 503)]
   methods = ['POST', 'POST', 'GET', 'DELETE']
@@ -260,7 +277,61 @@ def test_a_run_survives_faults_at_random_requests(runs, count):
   faults = [
       (choose(methods), choose(objects), choose(make)) for _ in range(count)
   ]
-  endure(runs, faults, steps=3 * count)
+  endure(runs, faults, start, **given)
+  assert result(runs.copy()) == expected
+
+
+@pytest.mark.slow
+def test_two_hosts_equal_two_on_a_disk(runs):
+  for number, steps in (2, 12), (1, 14), (2, 18):  # hosts
+    for workdir in URI, runs.path / 'disk':
+      given = dict(workdir=workdir, steps=steps, patience=2)
+      hosts = runs.both(**given) if number == 2 else [runs.start(**given)]
+      runs.end_both(hosts)
+    assert result(runs.copy()) == result(runs.path / 'disk')
+  assert 'holder": ""' in runs.bucket.objects[f'{FRONT}~run.lock'][0].decode()
+
+
+@pytest.mark.slow
+def test_an_error_of_one_host_ends_both(runs):
+  given = dict(size=50_000, steps=8)
+  expected = unbroken(runs, runs.both, **given)
+
+  def end(status, text, hosts):
+    """Checks that both say the same, in a line each."""
+    begin = len(runs.log)
+    runs.end_both(hosts(), status)
+    said = runs.log[begin:].replace('/run-1/', '/run-0/')
+    lines = [x for x in said.splitlines() if text in x]
+    assert len(lines) == 2 and len(set(lines)) == 1, runs.log
+
+  def flip():
+    data, generation = objects[name]
+    objects[name] = data[:-1] + bytes([data[-1] ^ 1]), generation
+
+  end(2, 'File too large', lambda: runs.both(rooms=(20_000, 0), **given))
+  runs.end_both(runs.both(**given | dict(steps=4)))
+  end(2, 'File too large', lambda: runs.both(rooms=(0, 20_000), **given))
+  # The second host reads the optimiser after the first.
+  objects, step = runs.bucket.objects, f'{FRONT}checkpoints/4/'
+  arrays = [x for x in objects if re.match(f'{step}training/d/', x)]
+  name = max(arrays, key=lambda x: len(objects[x][0]))
+
+  def flip_once():
+    *_, part = (x for _, found, x in runs.bucket.requests if found == name)
+    if part:  # the first host has read the array
+      runs.bucket.faults = []
+      flip()
+
+  runs.bucket.faults = [('GET', name, Fault(then=flip_once))] * 9
+  end(2, 'other contents than were written on h', lambda: runs.both(**given))
+  flip()
+  # Both stop after the same step when the lease is lost.
+  lock = f'{FRONT}~run.lock'
+  steal = lambda: runs.bucket.put(lock, '{"nonce": "", "holder": "b"}')
+  runs.bucket.faults = [('POST', f'{STEP}params/', Fault(then=steal))]
+  end(75, 'and lost the lease to b', lambda: runs.both(**given))
+  runs.end_both(runs.both(**given))
   assert result(runs.copy()) == expected
 
 
@@ -418,16 +489,6 @@ def test_a_workdir_that_cannot_be_used(
   assert (status, out) == (2, '') and expected in last, err
   assert not [x for x in notes if not re.search('vocabulary|TESTING$', x)]
   assert TOKEN not in err and texts.objects == written
-
-
-def test_several_processes_are_refused(texts, run_command, monkeypatch):
-  monkeypatch.setattr(jax, 'process_count', lambda: 2)
-  with pytest.raises(
-      InputError, match='has one process, not 2: expected a dire'
-  ):
-    with bucket_run.open_workdir(URI):
-      raise AssertionError
-  assert not [x for x in texts.objects if x.startswith(FRONT)]
 
 
 def test_a_full_disk(runs):
