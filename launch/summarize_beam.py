@@ -23,6 +23,7 @@ import io
 import itertools
 import json
 import os
+from pathlib import Path
 import shutil
 import sys
 import tempfile
@@ -34,7 +35,6 @@ from absl import flags
 from locost_jax import summarize as command
 from locost_jax.config import commands
 from locost_jax.config import summarize_flags
-from locost_jax.data import beam as data_beam
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
 from locost_jax.errors import visible
@@ -50,6 +50,7 @@ from locost_jax.workdir import phases
 
 try:
   import apache_beam as beam
+  from apache_beam.io.filesystem import CompressionTypes
   from apache_beam.io.filesystems import FileSystems
   from apache_beam.options.pipeline_options import PipelineOptions
   from apache_beam.utils.shared import Shared
@@ -235,7 +236,7 @@ def summarize(shared, given, group):
       else:
         entry = {**done.row, **model.made_with}
         path = model.row_path(given['output'], done.job)
-        data_beam.write(path, json.dumps(entry).encode())
+        write_file(path, json.dumps(entry).encode())
       entries[places[done.job.number]] = entry
   yield from entries.items()
 
@@ -257,12 +258,23 @@ def write(output, entries):
   whole = f'{output}{results.PARTIAL}/all'  # its writer may be killed
   text = summary_form.Form('jsonl').render(rows)
   for path, text in (output + '.errors', ''.join(lines)), (output, text):
-    data_beam.write(whole, text.encode())
+    write_file(whole, text.encode())
     FileSystems.rename([whole], [path])
   # Counted here, because some runners count bundles that failed.
   counts = len(rows), sum(row['tokens_read'] for row in rows), len(errors)
   for name, count in zip(_COUNTERS, counts):
     beam.metrics.Metrics.counter('locost_jax', name).inc(count)
+
+
+def write_file(path, data):
+  """Writes a file, with its directory, on any file system of Beam."""
+  directory = path.rpartition('/')[0]
+  if '://' not in directory:  # object stores have no directories
+    Path(directory).mkdir(parents=True, exist_ok=True)
+  with FileSystems.create(
+      path, compression_type=CompressionTypes.UNCOMPRESSED
+  ) as file:
+    file.write(data)
 
 
 if __name__ == '__main__':

@@ -18,7 +18,6 @@ COMMANDS = (
     'convert',
     'data.inspect',
     'data.cache',
-    'data.beam',
 )
 
 

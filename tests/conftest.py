@@ -41,7 +41,7 @@ DEFAULT = f'{CORE} and {FAST}'  # what `python -m pytest` selects
 # {stage: files and folders of tests}; the first row that fits decides.
 TABLE = {
     'tpu': ('devices/test_tpu.py',),
-    'beam': ('data/test_beam.py', 'launch/test_summarize_beam.py'),
+    'beam': ('launch/test_summarize_beam.py',),
     'peers': (
         'hugging_face/test_tokenizers.py',
         'hugging_face/test_transformers.py',

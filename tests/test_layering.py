@@ -70,7 +70,7 @@ BESIDE = {'bench', 'papers', 'tests'}
 COMMANDS = {'__main__', 'main', 'summarize', 'score', 'convert'}
 # What only commands import, those inside a package too.
 FLAGS = 'config.commands'
-DATA_COMMANDS = {'data.beam', 'data.cache', 'data.inspect'}
+DATA_COMMANDS = {'data.cache', 'data.inspect'}
 TENSORFLOW = 'tensorflow tensorflow_datasets tensorflow_text seqio clu'.split()
 # Allowed anywhere in these.
 TENSORFLOW_ROOMS = (

@@ -117,12 +117,6 @@ RUNS = (
     Run(r'.*data\.inspect .*', small('data.vocabulary=byte')),
     Run(r'.*data\.cache .*', small(*DATA), makes='caches/*-train-*/stats.json'),
     Run(
-        r'.*data\.beam .*',
-        small(*DATA),
-        makes='caches/*-train-*/stats.json',
-        says='beam',
-    ),
-    Run(
         r'.*summarize .*--output=.*', '--max_length=4', makes='summaries.jsonl'
     ),
     Run(r'.*summarize .*--report=.*', '--max_length=4', makes='where.html'),

@@ -380,7 +380,7 @@ _FLAGS = {
     kinds.path('gs'): 'workdir',
     _MODEL: 'checkpoint source',
     # Beam can write to object stores.
-    kinds.path('*'): 'beam.output summarize_beam.output',
+    kinds.path('*'): 'summarize_beam.output',
     _COUNT: 'documents preflight profile',
     _POSITIVE_COUNT: (
         'expect_devices expect_files expect_hosts expect_vocabulary repeats'

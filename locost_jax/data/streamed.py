@@ -6,8 +6,7 @@ starts when the first window of `config.data.window_shards` shards is complete,
 and waits for a later window when it reaches it (data/order.py). The shards that
 exist already shorten the wait; they do not change the order. The processes end
 with their parent, even if it is killed, and a resumed run tokenises the rest. A
-shard of C4 (1/1024) has 356K documents. data/beam.py makes the same shards on a
-cluster.
+shard of C4 (1/1024) has 356K documents.
 """
 
 import dataclasses

@@ -15,7 +15,7 @@ from locost_jax.config import schema
 from locost_jax.config import summarize_flags
 from locost_jax.data import pages
 
-COMMANDS = [name for name in command_list.COMMANDS if name != 'data.beam']
+COMMANDS = command_list.COMMANDS
 
 
 def defined(command):

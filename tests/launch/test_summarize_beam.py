@@ -104,7 +104,7 @@ def test_a_bundle_that_fails_writes_nothing_twice(
 ):
   """The first attempt of a bundle fails after a few documents; Beam repeats it."""
   output, written = given / 'retried.jsonl', []
-  write = summarize_beam.data_beam.write
+  write = summarize_beam.write_file
 
   def failing(path, data):
     written.append(path)
@@ -112,7 +112,7 @@ def test_a_bundle_that_fails_writes_nothing_twice(
       raise ConnectionResetError('this worker was lost')
     write(path, data)
 
-  monkeypatch.setattr(summarize_beam.data_beam, 'write', failing)
+  monkeypatch.setattr(summarize_beam, 'write_file', failing)
   status, _, err = run_command(
       summarize_beam,
       f'--checkpoint={given / "run"}',
