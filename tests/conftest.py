@@ -104,7 +104,6 @@ TABLE = {
     ),
     'simcas': (
         'generation/test_compact_memory.py',
-        'models/test_learned_selection.py',
         'models/test_simcas.py',
         'models/test_simcas_locost.py',
         'runs/test_evaluate_simcas.py',
@@ -141,7 +140,6 @@ TABLE = {
     ),
     'summaries': (
         'documents',
-        'models/test_learned_confidence.py',
         'summarizing',
     ),
     'memory': (

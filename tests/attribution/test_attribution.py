@@ -1,4 +1,4 @@
-"""Attribution of summaries: attention per passage; planted facts are found."""
+"""Attribution of summaries: attention per passage, closest passages."""
 
 import functools
 
@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import default
 from locost_jax import models
 from locost_jax.attribution import attribution
 from locost_jax.attribution import page as page_lib
@@ -18,9 +17,6 @@ from locost_jax.models import decoder_layers
 from locost_jax.models import encoder_decoder
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
-from locost_jax.vocabularies import sentencepiece_training
-from tests import batches
-from tests import learned
 from tests.models import small
 
 
@@ -192,108 +188,3 @@ def test_attribution_is_the_mean_over_a_sentences_tokens(small_model_config):
   assert 'where reading ended' not in page_lib.render('a', source, {})
   nothing = attribution.attribute(summarizer, text, [1])
   assert nothing.sentences == [] and nothing.mass.tolist() == [0, 0, 0]
-
-
-PLACES = 'harbour castle market library garden bridge'.split()
-CODES = """amber birch cedar coral crane delta ember falcon fennel ginger hazel
-    indigo ivory jasper kestrel lemon lily lotus maple marble""".split()
-FILLER = [
-    words.split('|')
-    for words in (
-        'The keeper|A clerk|The miller|Our neighbour|The captain|A stranger',
-        'saw|painted|praised|left|crossed|forgot|missed|knew|feared|loved',
-        'the river|the road|the hills|the field|the snow|the fair|the sea',
-    )
-]
-
-
-def make_document(generator, paragraphs):
-  """Returns a text with three facts, its summary, the facts' paragraphs."""
-  places = sorted(generator.choice(len(PLACES), 3, replace=False))
-  codes = generator.choice(CODES, 3, replace=False)
-  facts = [
-      f'The code of the {PLACES[place]} is {code}.'
-      for place, code in zip(places, codes)
-  ]
-  text = [
-      ' '.join(generator.choice(words) for words in FILLER) + '.'
-      for _ in range(paragraphs)
-  ]
-  where = generator.choice(paragraphs, 3, replace=False)
-  for paragraph, fact in zip(where, facts):
-    text[paragraph] = fact
-  return '\n\n'.join(text), ' '.join(facts), where
-
-
-@pytest.fixture(scope='module')
-def reader(tmp_path_factory):
-  """A small model trained to report the facts in 10 paragraphs."""
-  generator = np.random.default_rng(0)
-  corpus = [make_document(generator, 10)[:2] for _ in range(2000)]
-  vocabulary = sentencepiece_training.train(
-      [text for pair in corpus[:300] for text in pair],
-      tmp_path_factory.mktemp('vocabulary') / 'spiece.model',
-      900,
-  )
-
-  def encode(texts, length):
-    rows = [vocabulary.encode(text) + [vocabulary.eos_id] for text in texts]
-    return np.array([row + [0] * (length - len(row)) for row in rows], np.int32)
-
-  inputs, targets = map(encode, zip(*corpus), (128, 40))
-  config = default.get_config()
-  config.model.update(d_model=64, d_state=8, d_ff=128, d_kv=16, num_heads=4)
-  config.model.update(num_layers=1, num_decoder_layers=2)
-  config.model.vocab_size = vocabulary.size
-  config.optim.update(name='adafactor', learning_rate=0.05, warmup_steps=20)
-  config.train.steps, config.optim.cooldown_steps = 500, 166
-  model = models.build(config.model)
-  phase = learned.make_phase(config, model)
-  state = phase.init(jax.random.key(0))
-  for _ in range(config.train.steps):
-    own = generator.integers(len(corpus), size=16)
-    y = targets[own]
-    state, scalars = phase.step(state, batches.as_batch(inputs[own], y, y != 0))
-  assert scalars['accuracy'] > 0.85
-  return Summarizer(model, state.params, vocabulary)
-
-
-def share_found(reader, generator, paragraphs, documents, shuffled=False):
-  """Returns the share of facts whose paragraph is in the top three."""
-  hits = []
-  for _ in range(documents):
-    text, _, where = make_document(generator, paragraphs)
-    ids = np.array([reader.tokenize(text)])
-    (tokens,) = reader.generate(ids, max_length=40)
-    source = attribution.attribute(reader, text, tokens)
-    assert len(source.passages) == paragraphs
-    for paragraph in where:
-      fact = text[slice(*source.passages[paragraph])]
-      place = fact[: fact.index(' is ') + 4]  # 'The code of the harbour is '
-      best = [
-          sentence.attended
-          for sentence in source.sentences
-          if source.summary.startswith(place, sentence.span[0])
-      ]
-      aim = (paragraph + 7) % paragraphs if shuffled else paragraph
-      hits.append(
-          any(aim in [match.passage for match in matches] for matches in best)
-      )
-  return np.mean(hits)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize('paragraphs', (40, 100))
-def test_planted_facts_are_found(reader, paragraphs):
-  """Held-out documents are 4 and 10 times as long as training documents.
-
-  Measured: 60 of 60 facts at both lengths.
-  """
-  generator = np.random.default_rng(999)
-  assert share_found(reader, generator, paragraphs, 20) >= 0.9
-
-
-@pytest.mark.soak
-def test_other_paragraphs_are_not_found(reader):
-  """Negative control: the seventh paragraph after the fact; 3% measured."""
-  assert share_found(reader, np.random.default_rng(999), 40, 10, True) < 0.4

@@ -10,6 +10,7 @@ import numpy as np
 import optax
 import pytest
 
+from configs import default
 from locost_jax import models
 from locost_jax.models import parameters
 from locost_jax.models import selector as selector_lib
@@ -20,11 +21,11 @@ from locost_jax.training import selector_turn
 from locost_jax.training import step as step_lib
 from locost_jax.workdir import checkpoint
 from tests import batches
-from tests import learned_selection as task
 from tests import small_training
 from tests.models import small
 
 B, C, L, T = 4, 3, 12, 6
+START, PAD, END = 0, 1, 2
 METRICS = {
     f'train/{name}' for name in ('loss', 'turns', *selector_turn.METRICS)
 }
@@ -33,16 +34,19 @@ IS_OF_SELECTOR = ((r'selector/.*', 1.0), (r'.*', 0.0))
 
 def make_config(**selector):
   """Returns a tiny SimCAS with dropout; a turn changes its selector a lot."""
-  config = task.make_config('ppo', 10)
+  config = default.get_config()
+  config.model = default.simcas()
   config.model.update(d_model=16, d_ff=16, decoder_d_ff=16, num_layers=1)
   config.model.update(num_decoder_layers=1, num_heads=2, dropout_rate=0.1)
-  config.model.max_positions = L
+  config.model.update(vocab_size=96, max_positions=L, pad_id=PAD)
+  config.model.update(scale_embedding=True, align='mean', select='ppo')
+  config.optim.update(name='adamw', clip=0.0, label_smoothing=0.1)
   config.optim.learning_rate = 1e-2
+  config.train.update(steps=10, batch_size=B, objective='simcas')
   config.selector.update(
       every=1, limit=8, learning_rate=1e-2, kl=1e9, minibatch=512
   )
   config.selector.update(selector)
-  config.train.batch_size = B
   return config
 
 
@@ -50,13 +54,13 @@ def make_batch(seed=0, scale=1):
   """Makes documents of 3, 1, 2 and 3 chunks; targets differ in length."""
   rng = np.random.default_rng(seed)
   inputs = rng.integers(8, 96, (B, C, L))
-  inputs[:, :, 0], inputs[:, :, -1] = task.START, task.END
-  inputs[1, 1:], inputs[2, 2] = task.PAD, task.PAD
-  inputs[0, 2, 5:-1] = task.PAD
+  inputs[:, :, 0], inputs[:, :, -1] = START, END
+  inputs[1, 1:], inputs[2, 2] = PAD, PAD
+  inputs[0, 2, 5:-1] = PAD
   targets = rng.integers(8, 96, (B, T))
   weights = np.arange(T) < np.array([T, 4, 2, T])[:, None]
-  targets = np.where(weights, targets, task.PAD)
-  return batches.as_batch(inputs, targets, scale * weights, task.START)
+  targets = np.where(weights, targets, PAD)
+  return batches.as_batch(inputs, targets, scale * weights, START)
 
 
 @functools.cache
@@ -218,14 +222,14 @@ def test_experience_equals_a_loop_over_documents():
 
   rewards, selected, attended = [], [], []
   for b in range(B):
-    chunks = (batch['encoder_input_tokens'][b] != task.PAD).any(-1).sum()
+    chunks = (batch['encoder_input_tokens'][b] != PAD).any(-1).sum()
     count = int(batch['decoder_loss_weights'][b].sum())
     targets = batch['decoder_target_tokens'][b, :count]
     rollout, logits, attention = jax.tree.map(
         np.asarray,
         read_alone(
             batch['encoder_input_tokens'][b : b + 1, :chunks],
-            np.r_[task.START, targets][None],
+            np.r_[START, targets][None],
             np.uint32([b]),
         ),
     )
@@ -389,7 +393,7 @@ def test_sampling_depends_only_on_the_document_and_the_step():
   wide = np.pad(
       batch['encoder_input_tokens'],
       ((0, 0), (0, 2), (0, 0)),
-      constant_values=task.PAD,
+      constant_values=PAD,
   )
   np.testing.assert_array_equal(seeds({'encoder_input_tokens': wide}, 0), first)
   assert (seeds(batch, 1) != first).all() and len(set(first)) == B
@@ -401,7 +405,7 @@ def test_the_last_target_is_read_if_positions_suffice():
   model, batch = build(), make_batch()
   tokens, counts = selector_turn.targets_read(batch, model)
   np.testing.assert_array_equal(tokens[:, 1:], batch['decoder_target_tokens'])
-  assert (tokens[:, 0] == task.START).all()
+  assert (tokens[:, 0] == START).all()
   np.testing.assert_array_equal(
       counts.sum(1), 1 + batch['decoder_loss_weights'].sum(1)
   )
