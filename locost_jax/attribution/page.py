@@ -49,7 +49,7 @@ class Copy(NamedTuple):
   share: float  # see `words.Copied`
 
 
-def render(name, source, settings, key='', origin=None, places=(), tabs=()):
+def render(name, source, settings, key='', origin=None, places=(), query=''):
   """Returns the page of one document.
 
   Args:
@@ -58,7 +58,7 @@ def render(name, source, settings, key='', origin=None, places=(), tabs=()):
       unless tokens were sampled.
     key: see `page_key`.
     origin: {name: value} of the model and the summary, shown with the settings.
-    tabs: ((question, file), ...) of the document; the file '' is this page.
+    query: the question that the summary answers.
 
   Returns:
     HTML.
@@ -83,7 +83,7 @@ def render(name, source, settings, key='', origin=None, places=(), tabs=()):
       _read('page.js'),
       dict(
           name=name,
-          tabs=tabs,
+          query=query,
           source=source,
           is_cut=is_cut,
           last=last,

@@ -44,8 +44,6 @@ _GROUPS = {
 }
 GROUPS = {heading: names.split() for heading, names in _GROUPS.items()}
 _COLUMN = 26  # where the texts begin
-# absl appends this to the text of a flag that may be repeated.
-_REPEAT = re.compile(r';\s+repeat this option to specify a list of values$')
 _CONFIG = """Config keys:
   --config.KEY=VALUE sets a key of the config; --help=config lists all keys,
   --help=config.optim those of a section."""
@@ -70,7 +68,7 @@ def make(doc, values):
 
 def _entry(name, flag, width):
   """Returns the lines of a flag: --NAME=VALUE and its text."""
-  text, shown = _REPEAT.sub('', flag.help), f'--{name}'
+  text, shown = flag.help, f'--{name}'
   match = re.match(r'(?:\[=(\w+)\]|<(.*?)>|([A-Z]\S*)): ', text)
   if match:
     text = text[match.end() :]

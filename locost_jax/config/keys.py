@@ -370,9 +370,10 @@ REMOVED = {'data.packing': (False, None)}  # several short documents in a row
 _FLAGS = {
     kinds.TEXT: (
         'coordinator empty_page input_field language metrics model prefix '
-        'protocol query_field reference_field split task topology wandb'
+        'protocol query query_field reference_field split task topology '
+        'wandb'
     ),
-    kinds.TEXTS: 'against keys lengths query cache.split',
+    kinds.TEXTS: 'against keys lengths cache.split',
     _PATH: (
         'compare output predictions program_cache raw report target '
         'score.documents'

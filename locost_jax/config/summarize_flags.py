@@ -29,8 +29,7 @@ _TEXTS = {
     ),
     'query_field': (
         'query',
-        'FIELD: of a JSONL row, the field with the question; the field `queries` '
-        'may have a list of questions',
+        'FIELD: of a JSONL row, the field with the question',
     ),
     'input_field': (
         'document',
@@ -163,12 +162,12 @@ def define(values, argv):
     ]
     text = '\n'.join((text, *lines))
     flags.DEFINE_enum(name, default, list(known), text, flag_values=values)
-  flags.DEFINE_multi_string(
+  flags.DEFINE_string(
       'query',
       None,
-      'TEXT: a question about each document; repeat the flag to ask several, '
-      'each of which is answered from the whole document',
+      'TEXT: a question about each document',
       flag_values=values,
+      allow_overwrite=False,  # a second one would replace the first unseen
   )
   flags.DEFINE_float(
       'memory_limit',
@@ -233,7 +232,7 @@ def check_input(values, arguments):
     )
   if not arguments:
     raise InputError(_missing_file(values))
-  if not all(query.strip() for query in values.query or ()):
+  if values.query is not None and not values.query.strip():
     raise InputError('--query is empty; expected a question')
   _check_parts(values)
 
@@ -259,10 +258,9 @@ def _missing_file(values):
   """Returns the error for a command line without a FILE."""
   line = 'no FILE given; expected files, or - for standard input'
   for flag in ('output', 'report', 'query'):
-    given = values[flag].value or ()
-    for value in [given] if isinstance(given, str) else given:
-      if os.path.isfile(value):
-        line += f' (--{flag} took {visible(value)}: write --{flag}=VALUE)'
+    value = values[flag].value
+    if value and os.path.isfile(value):
+      line += f' (--{flag} took {visible(value)}: write --{flag}=VALUE)'
   return line
 
 

@@ -1,4 +1,4 @@
-"""Defines a document: its text and parts, a row of JSONL, its questions.
+"""Defines a document: its text and parts, a row of JSONL, its question.
 
 A model reads a string, or a dict with `query` (a question, optional)
 and `document`, `sections` (a list of {heading, text}) or `documents` (a list of
@@ -79,8 +79,7 @@ class Document(NamedTuple):
   as_read: Any = None  # what a Summarizer reads, see above; None: the text
   references: tuple = ()  # ((`reference` or `references`, its value),) of a row
   places: tuple = ()  # of `documents.places`: pages, headings, times
-  queries: tuple = ()  # of its row
-  query: str = ''  # the question that is asked
+  query: str = ''  # the question: of its row, then the one that is asked
   place: int = 0  # its index among all that were named, unreadable ones too
 
 
@@ -158,7 +157,7 @@ def read_row(path, number, line, fields):
       parts['document'] = row[fields.document]
     text = text_of(parts).text
     references = _references(where, row, fields.reference)
-    queries = questions_of(where, row, fields.query)
+    query = question_of(where, row, fields.query)
   except InputError as error:
     return error
   if not text.strip():
@@ -170,7 +169,7 @@ def read_row(path, number, line, fields):
       path,
       parts if parts.keys() - {'document'} else None,
       references=references,
-      queries=queries,
+      query=query,
   )
 
 
@@ -195,34 +194,24 @@ def _references(where, row, field):
   )
 
 
-def questions_of(where, row, field):
-  """Returns the questions of a row: of its query field, or of `queries`."""
-  one, several = row.get(field), row.get('queries')
-  if one is not None and several is not None:
+def question_of(where, row, field):
+  """Returns the question of a row, '' if it has none."""
+  query = row.get(field) or ''
+  if 'queries' in row or not isinstance(query, str):
     raise InputError(
-        f"{where}: has the fields {field!r} and 'queries'; expected one of them"
+        f"{where}: expected a text in {field!r}, and no 'queries': a row for "
+        'each question'
     )
-  found = [] if one is None else [one]
-  if several is not None:
-    found = several
-  if not isinstance(found, list) or not all(
-      isinstance(query, str) for query in found
-  ):
-    raise InputError(
-        f'{where}: expected a text in {field!r}, or a list of texts in '
-        "'queries'"
-    )
-  return tuple(query.strip() for query in found if query.strip())
+  return query.strip()
 
 
-def ask(documents, queries, trained, anyway, report):
-  """Returns the documents with their questions, one Document for each.
+def ask(documents, query, trained, anyway, report):
+  """Returns the documents with the question that is asked about each.
 
-  A question stands in front of the document, or of its pages, as in training. A
-  document with several questions is read once for each.
+  A question stands in front of the document, or of its pages, as in training.
 
   Args:
-    queries: of --query; asked of every document.
+    query: of --query, asked of every document; None: those of the rows.
     trained: whether the model was trained with queries; None: unknown.
     anyway: whether to ask a model that was not.
     report: called with a line for the user.
@@ -231,13 +220,13 @@ def ask(documents, queries, trained, anyway, report):
     InputError: --query with a model that was trained without queries, or with
       a row that has a query of its own.
   """
-  own = sum(bool(document.queries) for document in documents)
-  if queries and own:
+  own = sum(bool(document.query) for document in documents)
+  if query and own:
     raise InputError(
         f'--query: {own} of the rows have a query of their own; expected '
         '--query or these'
     )
-  if trained is False and queries and not anyway:
+  if trained is False and query and not anyway:
     raise InputError(
         '--query: this model was trained without queries; expected one that '
         'was trained with --config.data.query_field=FIELD, or --ask_anyway'
@@ -248,19 +237,12 @@ def ask(documents, queries, trained, anyway, report):
         f'the queries of {own} rows are not read: this model was trained '
         'without queries; --ask_anyway asks it all the same'
     )
-  asked = []
-  for document in documents:
-    found = (queries or document.queries) if asks else ()
-    asked += [
-        document._replace(query=query.strip()) for query in found or ('',)
-    ]
-  more = len(asked) - len(documents)
-  if more:
-    report(
-        f'{len(asked):,} questions about {len(documents):,} '
-        f'document{"" if len(documents) == 1 else "s"}: a document is read '
-        'again for each question'
-    )
+  asked = [
+      document._replace(
+          query=((query or document.query) if asks else '').strip()
+      )
+      for document in documents
+  ]
   without = [document.id for document in asked if not document.query]
   if trained and without:
     report(

@@ -66,10 +66,8 @@ class Pages:
     document, path = job.document, self._page_path(job)
     key, name, summary = self._keys[job.number], document.id, row['prediction']
     # The page of an earlier call was made from the tokens that were written.
-    # The tabs of a question may lead to other pages now.
     if (
         done is not None
-        or document.query
         or not os.path.exists(path)
         or page.read_key(path) != key
     ):
@@ -93,7 +91,7 @@ class Pages:
           key,
           origin,
           document.places,
-          self._tabs(job),
+          document.query,
       )
       files.write(path, html)
     name += document.query and f': {document.query}'
@@ -101,19 +99,6 @@ class Pages:
 
   def _page_path(self, job):
     return results.page_path(self._path, job.number + 1, len(self._jobs))
-
-  def _tabs(self, job):
-    """Returns the questions about a document and the files of their pages."""
-    of = lambda job: (job.document.source, job.document.id)
-    return [
-        (
-            other.document.query,
-            other.number != job.number
-            and os.path.basename(self._page_path(other)),
-        )
-        for other in self._jobs
-        if other.document.query and of(other) == of(job)
-    ]
 
   def _try(self, name, write_page):
     """Writes a page, returns whether it could; reports and counts a failure."""

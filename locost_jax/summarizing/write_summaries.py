@@ -89,7 +89,6 @@ def write(summarizer, documents, options, where, unread=()):
     lost = {x: y for x, y in found.items() if isinstance(y, _LeftOut)}
     if where.output:
       file.finish([lost.get(x) or _key(jobs[x]) for x in order], progress.note)
-  _report_equal_answers(found.values(), progress)
   failed = [job for job in jobs if job.number in lost]
   left_out = [*unread, *(lost[job.number] for job in failed)]
   has_report = bool(pages and pages.write_index(left_out))
@@ -105,19 +104,6 @@ def _entry(done, made_with):
     return {**done.row, **made_with}
   document = done.job.document
   return documents_lib.left_out(document.place, document.id, done.error)
-
-
-def _report_equal_answers(entries, progress):
-  """Notes questions about a document that have the same answer."""
-  asked = collections.defaultdict(list)
-  for row in entries:
-    if isinstance(row, dict) and row.get('query'):
-      asked[row['source'], row['id'], row['prediction']].append(row['query'])
-  for (_, name, _), queries in asked.items():
-    if queries[1:]:
-      shown = ', '.join(map(repr, queries))
-      line = f'{name}: the same answer to {shown}: the model may not read them'
-      progress.note(visible(line))
 
 
 def _skip_done(file, jobs, output, pages, progress):
@@ -235,12 +221,9 @@ def describe_read(row, pages):
 def _describe_end(jobs, failed, unread, where, has_report):
   """Returns the line of how many documents and which files, or ''.
 
-  `jobs`, and `failed` among them, are the questions about documents; `unread`
-  is the number of other documents, which could not be read.
+  unread: the number of documents that could not be read.
   """
-  name = lambda document: (document.source, document.id, document.text)
-  every, lacking = ({name(job.document) for job in x} for x in (jobs, failed))
-  done, left_out = len(every) - len(lacking), len(lacking) + unread
+  done, left_out = len(jobs) - len(failed), len(failed) + unread
   files = (where.output, 'summaries'), (has_report and where.report, 'report')
   places = [f'{what} in {file}' for file, what in files if file]
   if done + left_out == 1 and not places:

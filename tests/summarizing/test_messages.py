@@ -83,11 +83,9 @@ def test_the_last_line_counts_documents_and_names_files(
   assert out == ''
   where = 'summaries in o.jsonl; report in r.html'
   assert last_line(err) == f'1 document summarised; {where}'
-  # A document with several questions is one; an earlier call's counts too.
-  asked = '--query=Who?', '--query=Where?', '--ask_anyway'
-  _, _, err = call(*command, *files, *asked, 'a.txt', 'b.txt', '--overwrite')
+  _, _, err = call(*command, *files, 'a.txt', 'b.txt', '--overwrite')
   assert last_line(err) == f'2 documents summarised; {where}'
-  _, _, err = call(*command, *files, *asked, 'a.txt', 'b.txt')
+  _, _, err = call(*command, *files, 'a.txt', 'b.txt')  # done before
   assert last_line(err) == f'2 documents summarised; {where}'
 
 

@@ -1,7 +1,7 @@
 """Questions about documents: inputs as in training, the command, errors."""
 
+import html
 import json
-import re
 
 import numpy as np
 import pytest
@@ -66,48 +66,40 @@ def test_a_question_is_read_as_in_training(form, query_in):
   assert marked == len(TEXT) if form in ('', 'chunks') else marked > 30
 
 
-def test_rows_have_one_question_or_several():
-  row = documents_lib.questions_of
-  assert row('x', {'query': ' a? '}, 'query') == ('a?',)
-  assert row('x', {'q': 'a?', 'query': 'b?'}, 'q') == ('a?',)
-  assert row('x', {'queries': ['a?', ' ', 'b?']}, 'query') == ('a?', 'b?')
-  assert row('x', {}, 'query') == row('x', {'query': ''}, 'query') == ()
-  for wrong in ({'query': 3}, {'queries': 'a?'}, {'queries': [3]}):
+def test_a_row_has_one_question():
+  row = documents_lib.question_of
+  assert row('x', {'query': ' a? '}, 'query') == 'a?'
+  assert row('x', {'q': 'a?', 'query': 'b?'}, 'q') == 'a?'
+  assert row('x', {}, 'query') == row('x', {'query': ''}, 'query') == ''
+  for wrong in ({'query': 3}, {'query': ['a?']}, {'queries': ['a?']}):
     with pytest.raises(InputError, match="x: expected a text in 'query'"):
       row('x', wrong, 'query')
-  with pytest.raises(InputError, match="'query' and 'queries'; expected one"):
-    row('x', {'query': 'a', 'queries': ['b']}, 'query')
 
 
-def ask(documents, queries=None, trained=None, anyway=False):
+def ask(documents, query=None, trained=None, anyway=False):
   lines = []
-  asked = documents_lib.ask(documents, queries, trained, anyway, lines.append)
-  return [(document.id, document.query) for document in asked], lines
+  asked = documents_lib.ask(documents, query, trained, anyway, lines.append)
+  return [document.query for document in asked], lines
 
 
 A, B = Document('a', 'A.', 'a.txt'), Document('b', 'B.', 'b.txt')
-OWN = B._replace(queries=('x?', 'y?'))
+OWN = B._replace(query='x?')
 
 
 def test_which_questions_are_asked():
-  assert ask([A, B]) == ([('a', ''), ('b', '')], [])
-  asked, lines = ask([A, B], ['x?', 'y?'])
-  assert asked == [('a', 'x?'), ('a', 'y?'), ('b', 'x?'), ('b', 'y?')]
-  assert lines == [
-      '4 questions about 2 documents: a document is read again for each '
-      'question'
-  ]
+  assert ask([A, B]) == (['', ''], [])
+  assert ask([A, B], ' y? ') == (['y?', 'y?'], [])
   asked, lines = ask([A, OWN], trained=True)
-  assert asked == [('a', ''), ('b', 'x?'), ('b', 'y?')]
-  assert lines[1].startswith('a: no question, but this model was trained')
+  assert asked == ['', 'x?']
+  assert lines[0].startswith('a: no question, but this model was trained')
   asked, lines = ask([A, OWN], trained=False)
-  assert asked == [('a', ''), ('b', '')]
+  assert asked == ['', '']
   assert lines[0].startswith('the queries of 1 rows are not read')
-  assert ask([OWN], trained=False, anyway=True)[0] == [('b', 'x?'), ('b', 'y?')]
+  assert ask([OWN], trained=False, anyway=True)[0] == ['x?']
   with pytest.raises(InputError, match='query_field=FIELD, or --ask_anyway'):
-    ask([A], ['x?'], trained=False)
+    ask([A], 'x?', trained=False)
   with pytest.raises(InputError, match='1 of the rows have a query of their'):
-    ask([A, OWN], ['x?'])
+    ask([A, OWN], 'x?')
 
 
 def test_a_run_records_whether_it_had_queries(tmp_path):
@@ -129,47 +121,32 @@ def test_a_run_records_whether_it_had_queries(tmp_path):
     assert corpus_lib.has_queries(config) is expected
 
 
-def test_the_command_asks(run, call, tmp_path, monkeypatch):
+def test_the_command_asks(run, call, tmp_path):
   (tmp_path / 'a.txt').write_text(TEXT)
-  output = tmp_path / 'out.jsonl'
+  output, page = tmp_path / 'out.jsonl', tmp_path / 'page.html'
   options = dict(max_length=8, batch_size=1)
   arguments = ['--checkpoint', run, tmp_path / 'a.txt']
   arguments += [f'--{key}={value}' for key, value in options.items()]
-  asked = ['--query=Who sings?', '--query=Who listens?']
-  status, _, err = call(*arguments, *asked[:1], f'--output={output}')
-  assert status == 0, err
-  status, _, err = call(*arguments, *asked, f'--output={output}')
-  assert status == 0 and '1 of 2 documents were done before' in err
-  assert '2 questions about 1 document:' in err
-  rows = read_jsonl(output)
-  assert [row['query'] for row in rows] == ['Who sings?', 'Who listens?']
-  want = locost_jax.load(str(run)).summarize(
-      [{'document': TEXT, 'query': row['query']} for row in rows], **options
-  )
-  assert [row['prediction'] for row in rows] == want
-  _, out, _ = call(*arguments, *asked)
-  begins = [line.partition(': ')[0] for line in out.splitlines()]
-  assert begins == ['Who sings?', 'Who listens?']
-  page = tmp_path / 'page.html'
-  call(*arguments, *asked, f'--report={page}')
-  first, second = ((tmp_path / f'page-{i}.html').read_text() for i in (1, 2))
-  index = page.read_text()
-  for i, question in enumerate(('Who sings?', 'Who listens?'), start=1):
-    assert re.search(rf'"page-{i}.html">[^<]*: {re.escape(question)}<', index)
-  assert '<a aria-current="page">Who sings?</a>' in first
-  assert '<a href="page-2.html">Who listens?</a>' in first
-  assert '<a href="page-1.html">Who sings?</a>' in second
-  assert '<a aria-current="page">Who listens?</a>' in second
-  call(*arguments, f'--report={tmp_path / "one.html"}')
-  assert 'class="tabs"' not in (tmp_path / 'one.html').read_text()
+  queries = 'Who <sings>?', 'Who listens?'
+  files = f'--output={output}', f'--report={page}', '--overwrite'
+  for query in queries:
+    status, _, err = call(*arguments, f'--query={query}', *files)
+    assert status == 0, err
+    (row,) = read_jsonl(output)
+    text = {'document': TEXT, 'query': query}
+    (want,) = locost_jax.load(str(run)).summarize([text], **options)
+    assert (row['query'], row['prediction']) == (query, want)
+    assert f'Question: {html.escape(query)}<' in page.read_text()
+  _, out, _ = call(*arguments, f'--query={query}')
+  assert out.startswith('Who listens?: ')
+  status, _, err = call(*arguments, *(f'--query={x}' for x in queries))
+  assert status == 2 and 'query' in err and err.count('\n') == 1
+  call(*arguments, *files)
+  assert 'Question: ' not in page.read_text()
   phases_lib.save_queries(run, False)
-  status, _, err = call(*arguments, *asked)
+  status, _, err = call(*arguments, f'--query={query}')
   assert status == 2 and '--ask_anyway' in err
-  monkeypatch.setattr(
-      byte_vocabulary.ByteVocabulary, 'decode', lambda self, ids: 'Nobody.'
-  )
-  status, _, err = call(*arguments, *asked, '--ask_anyway')
+  status, _, _ = call(*arguments, f'--query={query}', '--ask_anyway')
   assert status == 0
-  assert "a.txt: the same answer to 'Who sings?', 'Who listens?': " in err
   status, _, err = call(*arguments, '--query= ')
   assert status == 2 and '--query is empty' in err
