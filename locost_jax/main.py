@@ -120,9 +120,7 @@ def run_once(values, config, overrides, workdir):
     return final_table, evaluate_run.evaluate_run(
         phases, workdir, whole_split, values.by_length
     )
-  options = telemetry_lib.Options(
-      values.wandb, values.peak_tflops, values.profile
-  )
+  options = telemetry_lib.Options(values.peak_tflops, values.profile)
   return final_table, train_run.train_run(config, phases, workdir, options)
 
 

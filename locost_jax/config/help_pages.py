@@ -39,7 +39,7 @@ _GROUPS = {
     'Metrics that use a model': 'model layer',
     'Measuring': 'against repeats seconds',
     'Speed and memory': 'dtype batch_size memory_limit processes program_cache',
-    'Logs': 'profile wandb peak_tflops',
+    'Logs': 'profile peak_tflops',
     'Several hosts': 'coordinator hosts host',
 }
 GROUPS = {heading: names.split() for heading, names in _GROUPS.items()}

@@ -370,8 +370,7 @@ REMOVED = {'data.packing': (False, None)}  # several short documents in a row
 _FLAGS = {
     kinds.TEXT: (
         'coordinator empty_page input_field language metrics model prefix '
-        'protocol query query_field reference_field split task topology '
-        'wandb'
+        'protocol query query_field reference_field split task topology'
     ),
     kinds.TEXTS: 'against keys lengths cache.split',
     _PATH: (

@@ -27,9 +27,6 @@ _FLAGS = {
             'v5e:4x4, v5litepod-16 (extra `tpu-aot`), or h100:1x8, hosts x GPUs '
             '(extra `gpu-aot`)'
         ),
-        'wandb': (
-            'PROJECT: also log the numbers of metrics.jsonl to Weights & Biases'
-        ),
         'coordinator': (
             'HOST:PORT: the address of the first of several hosts; not needed '
             'on TPUs and under SLURM'

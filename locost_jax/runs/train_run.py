@@ -18,7 +18,6 @@ from locost_jax.runs import assemble
 from locost_jax.runs import checks
 from locost_jax.runs import evaluate_run
 from locost_jax.runs import validation
-from locost_jax.telemetry import metrics_log
 from locost_jax.training import train
 from locost_jax.training import warm_start
 from locost_jax.workdir import bucket_run
@@ -27,7 +26,6 @@ from locost_jax.workdir import phases as phases_lib
 
 def train_run(config, phases, workdir, options):
   """Runs or continues all phases."""
-  metrics_log.check_wandb(options.wandb)
   setups = [assemble.Setup(phase) for phase in phases]
   files.check_directory('--workdir', workdir)  # before the lock makes it
   missing = [path for path in (workdir, *workdir.parents) if not path.exists()]

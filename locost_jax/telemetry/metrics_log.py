@@ -1,25 +1,18 @@
-"""Writes metrics to metrics.jsonl, TensorBoard and W&B; reads metrics.jsonl.
+"""Writes metrics to metrics.jsonl and TensorBoard; reads metrics.jsonl.
 
 metrics.jsonl has one JSON object per line: `step` and the numbers measured
 after that many steps, {"step": 100, "train/loss": 3.21, ...}. A number that is
 not finite is null. Lines of evaluations also have texts, the signatures. A run
 that resumes from a step drops the lines after it. A full disk ends the run.
-
-The id in WORKDIR/wandb.json identifies a run, or each phase of a run with
-phases, so that a resumed run continues the same W&B run. Steps repeated after a
-kill are recorded once: W&B ignores steps up to the last one that it has. Log in
-with wandb's own means (`wandb login`, WANDB_API_KEY, WANDB_MODE=offline).
 """
 
 import contextlib
-import importlib.util
 import json
 import math
 import os
 from pathlib import Path
 import socket
 import time
-import uuid
 
 import numpy as np
 from tensorboardX import record_writer
@@ -28,13 +21,12 @@ from tensorboardX.proto import event_pb2
 
 from locost_jax import files
 from locost_jax.errors import InputError
-from locost_jax.workdir import phases as phases_lib
 
 
 class MetricsLog:
-  """Writes every line to metrics.jsonl, TensorBoard and, if asked, W&B."""
+  """Writes every line to metrics.jsonl and TensorBoard."""
 
-  def __init__(self, workdir, start_step, is_evaluated, tracker, labels=()):
+  def __init__(self, workdir, start_step, is_evaluated, labels=()):
     """Opens WORKDIR/metrics.jsonl and WORKDIR/tensorboard for appending.
 
     Args:
@@ -46,7 +38,7 @@ class MetricsLog:
     truncate(path, start_step, is_evaluated)
     self._file = open(path, 'ab')
     self._events = _open_events(workdir / 'tensorboard', start_step + 1)
-    self._tracker, self._labels = tracker, dict(labels)
+    self._labels = dict(labels)
 
   def log(self, step, metrics):
     """Writes the numbers measured after `step` steps.
@@ -73,9 +65,6 @@ class MetricsLog:
       self._file.write((json.dumps(row | texts) + '\n').encode())
       self._file.flush()
       self._events.flush()
-    if self._tracker:
-      known = {name: row[name] for name in metrics if row[name] is not None}
-      self._tracker.log(int(step), known)
 
   def sync(self):
     """Flushes everything logged to disk."""
@@ -84,13 +73,11 @@ class MetricsLog:
       self._events.flush()
 
   def close(self):
-    """Syncs and closes the files and the tracker."""
+    """Syncs and closes the files."""
     self.sync()
     with _explaining_disk_errors():
       self._file.close()
       self._events.close()
-    if self._tracker:
-      self._tracker.close()
 
 
 @contextlib.contextmanager
@@ -207,64 +194,3 @@ def _read_lines(path):
       yield line, json.loads(line)
     except ValueError:
       pass
-
-
-def check_wandb(project):
-  """Raises an InputError if a project is given and wandb is not installed."""
-  # W&B leaves a directory `wandb` where it ran, which Python finds as a package
-  # without a file.
-  spec = importlib.util.find_spec('wandb') if project else None
-  if project and (spec is None or spec.origin is None):
-    raise InputError(
-        f'--wandb={project}: wandb is not installed: pip install wandb'
-    )
-
-
-class Tracker:
-  """One run on W&B."""
-
-  def __init__(self, project, workdir, note):
-    """Starts a W&B run, or continues the one of WORKDIR."""
-    import wandb  # optional, see `check_wandb`
-
-    self._note, path = note, Path(workdir) / 'wandb.json'
-    known = json.loads(path.read_text()) if path.exists() else {}
-    if known.get('project') != project:
-      known = dict(project=project, id=uuid.uuid4().hex[:12])
-    try:
-      self._run = wandb.init(
-          project=project,
-          id=known['id'],
-          name=str(workdir),
-          resume='allow',
-          dir=str(workdir),
-          config=phases_lib.read_config(workdir),
-          # wandb would capture stderr, which shows the progress line.
-          settings=wandb.Settings(console='off'),
-      )
-    except Exception as error:  # any type: no network, no account, ...
-      raise InputError(
-          f'--wandb={project}: {type(error).__name__}: {error}'
-      ) from None
-    files.write(path, json.dumps(known) + '\n')
-
-  def log(self, step, numbers):
-    """Sends name -> number; an error does not end the run."""
-    if self._run is None:
-      return
-    try:
-      self._run.log(numbers, step=step)
-    except Exception as error:  # any error of the service
-      self._note(
-          f'W&B failed, nothing more is sent: {type(error).__name__}: {error}'
-      )
-      self._run = None
-
-  def close(self):
-    """Waits until everything is sent, and ends the W&B run."""
-    if self._run is None:
-      return
-    try:
-      self._run.finish()
-    except Exception as error:  # any error of the service
-      self._note(f'W&B: {type(error).__name__}: {error}')

@@ -35,13 +35,11 @@ RECENT = 64
 class Options(NamedTuple):
   """Options that do not change a run's result.
 
-  wandb: a W&B project; '': none.
   peak_tflops: peak TFLOP/s of one device; None: from `step_times.peak_flops`.
   profile: number of steps to trace.
   labels: {prefix: {name: text}}, see `MetricsLog`.
   """
 
-  wandb: str = ''
   peak_tflops: float | None = None
   profile: int = 0
   labels: dict = {}
@@ -89,11 +87,6 @@ class Telemetry:
     self._peak = peak and peak * start.devices
     workdir = Path(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
-    # W&B takes seconds, which must not count as a step's.
-    with self._step_times.excluded():
-      tracker = None
-      if options.wandb:
-        tracker = metrics_log.Tracker(options.wandb, workdir, self.note)
     # Steps that a resumed run repeats are no longer useful.
     self._total_tokens, *self._seconds = metrics_log.read_totals(
         workdir / 'metrics.jsonl',
@@ -104,7 +97,6 @@ class Telemetry:
         workdir,
         start.step,
         start.is_evaluated,
-        tracker,
         options.labels,
     )
 

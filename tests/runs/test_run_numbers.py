@@ -1,13 +1,11 @@
-"""A run's numbers: totals, traces and W&B; all options in a real process."""
+"""A run's numbers: totals and traces; all options in a real process."""
 
 import collections
 import gzip
-import importlib.util
 import io
 import json
 from pathlib import Path
 import re
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +13,6 @@ import pytest
 
 from locost_jax import main
 from locost_jax.config import progress
-from locost_jax.errors import InputError
-from locost_jax.telemetry import metrics_log
 from locost_jax.telemetry import step_times
 from locost_jax.telemetry import telemetry as telemetry_lib
 from tests import python
@@ -138,117 +134,14 @@ def test_no_trace_of_a_short_run_or_without_the_flag(tmp_path):
   assert not list(tmp_path.rglob('profile'))
 
 
-WANDB = """
-import json, os
-
-class Settings:
-  def __init__(self, console):
-    self.console = console
-
-def _write(**row):
-  with open(os.environ['FAKE_WANDB'], 'a') as file:
-    file.write(json.dumps(row) + '\\n')
-
-class Run:
-  def log(self, numbers, step):
-    if step == int(os.environ.get('FAKE_WANDB_FAILS', -1)):
-      raise RuntimeError('the network is down')
-    _write(step=step, **numbers)
-  def finish(self):
-    _write(finished=True)
-
-def init(settings, **arguments):
-  if arguments['project'] == 'refused':
-    raise RuntimeError('not logged in')
-  _write(console=settings.console, **arguments)
-  return Run()
-"""
-
-
-@pytest.fixture
-def fake_wandb(tmp_path, monkeypatch):
-  """A fake package `wandb` that logs its calls to a file; returns the path."""
-  (tmp_path / 'fake' / 'wandb').mkdir(parents=True)
-  (tmp_path / 'fake' / 'wandb' / '__init__.py').write_text(WANDB)
-  monkeypatch.setenv('FAKE_WANDB', str(tmp_path / 'sent.jsonl'))
-  monkeypatch.syspath_prepend(tmp_path / 'fake')
-  monkeypatch.delitem(sys.modules, 'wandb', raising=False)
-  yield tmp_path / 'sent.jsonl'
-  sys.modules.pop('wandb', None)
-
-
-def _track(workdir, project, start, steps):
-  stream = io.StringIO()
-  out = telemetry_lib.Telemetry(
-      workdir,
-      9,
-      telemetry_lib.Start(start),
-      telemetry_lib.Options(wandb=project),
-      progress.Progress(stream),
-  )
-  for step in range(start + 1, start + steps + 1):
-    out.log(step, {'train/loss': 1 / step, 'train/grad_norm': float('nan')})
-  out.close()
-  return stream.getvalue()
-
-
-def test_wandb_gets_the_lines_and_continues_a_run(tmp_path, fake_wandb):
-  run = tmp_path / 'run'
-  _track(run, 'demo', 0, 2)
-  _track(run, 'demo', 2, 1)
-  _track(run, 'other', 3, 1)
-  begun, *rows, ended, again, row, _, other, _, _ = test_main.read_rows(
-      fake_wandb
-  )
-  assert rows == [
-      {'step': 1, 'train/loss': 1.0},
-      {'step': 2, 'train/loss': 0.5},
-  ]
-  assert ended == {'finished': True} and row['step'] == 3
-  assert begun['project'] == 'demo'
-  assert begun['dir'] == begun['name'] == str(run)
-  assert begun == again and begun['resume'] == 'allow'
-  assert other['project'] == 'other' and other['id'] != begun['id']
-
-
-def test_a_run_survives_errors_of_wandb(tmp_path, fake_wandb, monkeypatch):
-  monkeypatch.setenv('FAKE_WANDB_FAILS', '2')
-  said = _track(tmp_path / 'run', 'demo', 0, 4)
-  failure = 'RuntimeError: the network is down'
-  assert said == f'W&B failed, nothing more is sent: {failure}\n'
-  assert [row['step'] for row in _rows(tmp_path / 'run')] == [1, 2, 3, 4]
-  sent = test_main.read_rows(fake_wandb)
-  assert [row.get('step') for row in sent] == [None, 1]
-  with pytest.raises(InputError, match='=refused: RuntimeError: not logged in'):
-    _track(tmp_path / 'new', 'refused', 0, 1)
-
-
-def test_wandb_must_be_installed(tmp_path, monkeypatch):
-  monkeypatch.delitem(sys.modules, 'wandb', raising=False)
-  monkeypatch.setattr(
-      sys,
-      'path',
-      [str(tmp_path), *(p for p in sys.path if 'site-packages' not in p)],
-  )
-  (tmp_path / 'wandb').mkdir()  # the directory wandb/ is not the package
-  metrics_log.check_wandb('')
-  with pytest.raises(InputError, match='^--wandb=x: wandb is not installed'):
-    metrics_log.check_wandb('x')
-
-
 @pytest.mark.parametrize(
     'argument, expected',
     [
-        ('--wandb=refused', 'wandb is not installed: pip install wandb'),
         ('--profile=-1', '--profile=-1: expected an integer, 0 <= profile'),
         ('--peak_tflops=much', 'expected a number'),
     ],
 )
-def test_invalid_options(
-    run_command, monkeypatch, tmp_path, argument, expected
-):
-  monkeypatch.setitem(sys.modules, 'wandb', None)
-  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
+def test_invalid_options(run_command, tmp_path, argument, expected):
   status, out, err = run_command(
       main,
       test_main.CONFIG,
@@ -260,7 +153,7 @@ def test_invalid_options(
   assert not list(tmp_path.iterdir())
 
 
-def test_a_real_run_with_all_options(tmp_path, fake_wandb):
+def test_a_real_run_with_all_options(tmp_path):
   """Runs `python -m locost_jax.main` with every option."""
   run = tmp_path / 'run'
   test_main.write_rows(tmp_path / 'texts.jsonl', test_main.pairs(0, 24))
@@ -275,13 +168,11 @@ def test_a_real_run_with_all_options(tmp_path, fake_wandb):
           'train.steps=6 train.log_every=2 eval.metrics=loss '
           'eval.baselines=False checkpoint.metric=loss'
       ),
-      '--wandb=demo',
       '--profile=2',
       '--peak_tflops=0.001',
       *test_main.TINY,
   ]
-  fake = tmp_path / 'fake'
-  done = python.run(*command, cwd=tmp_path, paths=[fake], JAX_PLATFORMS='cpu')
+  done = python.run(*command, cwd=tmp_path, JAX_PLATFORMS='cpu')
   for words in 'jsonl, validation, ', 'after training, step 6', 'loss: nats':
     assert done.stdout.count(words) == 1, done.stdout  # one table, once
   assert 'after training, step 6' not in done.stderr
@@ -325,13 +216,7 @@ def test_a_real_run_with_all_options(tmp_path, fake_wandb):
   assert named >= {
       re.match(r'train/\w+', key)[0] for key in expected - {'step'}
   }
-  # W&B got the same numbers, and the config.
-  sent = test_main.read_rows(fake_wandb)
-  (begun,) = [row for row in sent if 'project' in row]
-  assert begun['config']['model']['d_model'] == 16
-  rows = _rows(run)
-  shown = {row.pop('eval/jsonl/test_set', '') for row in rows} - {''}
-  assert [row for row in sent if 'step' in row] == rows
-  assert [re.sub('[0-9a-f]{16}$', '', text) for text in shown] == [
+  texts = [row.get('eval/jsonl/test_set', '') for row in _rows(run)]
+  assert [re.sub('[0-9a-f]{16}$', '', text) for text in {*texts} - {''}] == [
       '1 document, '
   ]
