@@ -146,13 +146,6 @@ TRAIN = {
     ),
     'steps': Key(1000, 'number of optimiser updates', _POSITIVE_COUNT),
     'batch_size': Key(128, 'documents per step, over all devices', _MILLION),
-    'batch_tokens': Key(
-        0,
-        'input tokens per step with padding, instead of batch_size; '
-        'documents are then sorted by length in groups of batch_size. 0: '
-        'not used',
-        integer(0, 10**9),
-    ),
     'accumulate': Key(1, 'parts of a batch per update', _MILLION),
     'eval_every': Key(1000, 'steps between evaluations; 0: only the last'),
     'checkpoint_every': Key(1000, 'steps between checkpoints; 0: only last'),
@@ -363,7 +356,10 @@ KEYS |= {
 }
 # Removed key -> the values without effect. A stored config with another value
 # keeps the key, so that the error message names it.
-REMOVED = {'data.packing': (False, None)}  # several short documents in a row
+REMOVED = {
+    'data.packing': (False, None),  # several short documents in a row
+    'train.batch_tokens': (0, None),  # tokens in a step, not documents
+}
 
 # Flags of all commands, except choices, which absl checks. COMMAND.FLAG is a
 # command's own flag with the name of another one.

@@ -19,9 +19,6 @@ PageSum's release), and y begins with the first word.
 
 If documents are cut into pages, encoder_input_tokens is int32 [B, P, L]: P
 pages of L tokens.
-
-With config.train.batch_tokens the number of rows depends on the length. The
-empty rows that fill up a batch have zero weights.
 """
 
 import numpy as np

@@ -12,10 +12,6 @@ lengths they are padded to and cut into batches, and the batches are permuted.
 So batch s depends only on (seed, s), and a run that stopped after step s
 resumes with batch s.
 
-With a budget of tokens instead of a number of rows, the number of batches in a
-group varies. Batch s is found by counting the batches of the earlier groups, of
-which only the lengths are read.
-
 A permutation sorts raw bits of Philox, whose stream NumPy guarantees (NEP 19);
 the methods of `Generator` may change between releases.
 """
@@ -93,46 +89,8 @@ def group_batches(padded, batch_size):
     padded: int [GROUP * batch_size, k], the shape each record is padded to.
 
   Returns:
-    A list of (rows int64 [batch_size], batch_size): the records of each batch,
-    and their number, as from `budget_batches`.
+    int64 [GROUP, batch_size]: the records of each batch.
   """
   # The last key of lexsort is the primary one; the sort is stable.
   by_length = np.lexsort(padded.T[::-1])
-  return [(rows, batch_size) for rows in by_length.reshape(-1, batch_size)]
-
-
-def rows_in_budget(tokens, length):
-  """Returns how many rows of `length` tokens fit: a power of two, or 0."""
-  rows = tokens // length
-  return 1 << rows.bit_length() - 1 if rows else 0
-
-
-def budget_batches(padded, tokens):
-  """Cuts a group of records into batches with a budget of input tokens.
-
-  The longest records come first. The number of rows of a batch is the budget
-  divided by the tokens of its longest record, rounded down to a power of two,
-  which devices divide. So each length has one number of rows.
-
-  Args:
-    padded: int [n, k], the shape each record is padded to; all columns but the
-      last are of its inputs.
-    tokens: maximum input tokens of a batch, padding included.
-
-  Returns:
-    A list of (rows int64 [at most size], size): the records of a batch, and the
-    number of rows it is filled up to.
-  """
-  sizes = padded[:, :-1].prod(axis=1)
-  left = np.lexsort([*padded.T[::-1], sizes])
-  batches = []
-  while len(left):
-    size = rows_in_budget(tokens, int(sizes[left[-1]]))
-    if not size:
-      raise InputError(
-          f'config.train.batch_tokens={tokens} holds no document '
-          f'of {sizes[left[-1]]} tokens, padding included'
-      )
-    batches.append((left[-size:], size))
-    left = left[:-size]
-  return batches
+  return by_length.reshape(-1, batch_size)

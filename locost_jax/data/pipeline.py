@@ -96,31 +96,25 @@ def train_batches(cache, vocabulary, config, start_step=0, host=0, hosts=1):
   batch_size, seed = config.train.batch_size, config.data.seed
   plan = functools.partial(_plan, config, buckets.column_buckets(config))
   size = order.GROUP * batch_size
-  group, skipped = 0, start_step
-  if not config.train.batch_tokens:
-    group, skipped = divmod(start_step, order.GROUP)
+  group, skipped = divmod(start_step, order.GROUP)
   for records, shapes in _groups(cache, seed, group * size, size):
-    batches = plan(shapes, group)
-    for batch in batches[skipped:]:
+    for batch in plan(shapes, group)[skipped:]:
       rows, count = _host_part(batch, host, hosts)
       found = _read([records[i] for i in rows])
       yield buckets.make_batch(
           found, count, batch.shape, vocabulary, config.data.targets_start
       )
-    group, skipped = group + 1, max(skipped - len(batches), 0)
+    group, skipped = group + 1, 0
 
 
 def _plan(config, pads, shapes, group):
   """Cuts a group of records into a list of Batch."""
   padded, seed = buckets.pad_shapes(shapes, pads), config.data.seed
-  if config.train.batch_tokens:
-    cut = order.budget_batches(padded, config.train.batch_tokens)
-  else:
-    cut = order.group_batches(padded, config.train.batch_size)
+  cut = order.group_batches(padded, config.train.batch_size)
   places = order.permutation(len(cut), seed, order.BATCHES, group)
   return [
-      Batch(rows.tolist(), size, _shape_of(padded[rows], config))
-      for rows, size in (cut[i] for i in places)
+      Batch(rows.tolist(), len(rows), _shape_of(padded[rows], config))
+      for rows in cut[places]
   ]
 
 

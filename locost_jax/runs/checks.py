@@ -9,10 +9,8 @@ from locost_jax.config import decode_settings
 from locost_jax.config import object_store
 from locost_jax.config import schema
 from locost_jax.data import mixture
-from locost_jax.data import order
 from locost_jax.data import tasks
 from locost_jax.data.pages import CHUNKS
-from locost_jax.data.pages import LOCALITIES
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.evaluation import evaluate
@@ -79,7 +77,6 @@ def check_keys(setup, first):
   config, mesh = setup.config, setup.mesh
   check_training_keys(config, mesh)
   check_evaluation_keys(setup)
-  check_budget(config, mesh)
   if config.optim.groups or config.train.lora.rank:
     objectives.make_optimizer(config, setup.shapes)
   for key in first.config.model:
@@ -113,24 +110,6 @@ def check_training_keys(config, mesh):
         f'train.accumulate={settings.accumulate}: expected a divisor of {rows},'
         ' the documents of a step on each device (train.batch_size='
         f'{settings.batch_size})'
-    )
-
-
-def check_budget(config, mesh):
-  """Raises an InputError if config.train.batch_tokens is impossible."""
-  data, tokens = config.data, config.train.batch_tokens
-  # Parts that a batch is split into.
-  parts = sharding.batch_parts(mesh) * config.train.accumulate
-  longest = data.max_input_length
-  if data.pages in LOCALITIES:
-    longest = data.page_length * data.num_pages
-  if tokens and (
-      tokens < longest or order.rows_in_budget(tokens, longest) % parts
-  ):
-    raise InputError(
-        f'config.train.batch_tokens={tokens} must be 0 or hold a document of '
-        f'{longest} tokens for each of its {parts} parts (devices x '
-        'train.accumulate), a power of two'
     )
 
 

@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 
 from locost_jax.config import tables
-from locost_jax.data import order
 from locost_jax.data import pages as pages_lib
 from locost_jax.devices import collective
 from locost_jax.devices import compiling
@@ -198,16 +197,13 @@ def largest_batch(config):
 
   With pages or chunks: (documents, pages, tokens of a page, target tokens).
   """
-  data, settings = config.data, config.train
+  data = config.data
   read = (data.max_input_length,)
   if data.pages in pages_lib.LOCALITIES:
     read = data.num_pages, data.page_length
   elif data.pages:
     read = pages_lib.max_chunks(data), data.page_length
-  documents = settings.batch_size
-  if settings.batch_tokens:
-    documents = order.rows_in_budget(settings.batch_tokens, math.prod(read))
-  return documents, *read, data.max_target_length
+  return config.train.batch_size, *read, data.max_target_length
 
 
 def format_json(phases):

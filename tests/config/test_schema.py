@@ -106,7 +106,6 @@ KEYS = [
     ('data.max_input_length', 10**12, '2 <= max_input_length <= 100,000,000'),
     ('data.vocabulary_size', 999999999999, '104 <= vocabulary_size <= 1,0'),
     ('data.task', 'nosuch', "config.data.task='nosuch' is none of the tasks"),
-    ('train.batch_tokens', 10**15, '0 <= batch_tokens <= 1,000,000,000'),
     ('train.batch_size', 10**11, '1 <= batch_size <= 1,000,000'),
     ('train.steps', 10**20, '1 <= steps <= 2,147,483,647'),
     ('decode.temperature', math.nan, 'decode.temperature=nan: expected'),

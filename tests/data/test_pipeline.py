@@ -89,13 +89,10 @@ def test_contents_of_batches(tmp_path, vocabulary):
 
 
 @pytest.mark.parametrize('start', [1, 15, 16, 17, 40])
-@pytest.mark.parametrize('budget, hosts, size', [(0, 4, 37), (450, 2, 300)])
-def test_resumed_runs_and_hosts_change_no_batch(
-    tmp_path, start, budget, hosts, size
-):
+@pytest.mark.parametrize('hosts, size', [(4, 37), (2, 300)])
+def test_resumed_runs_and_hosts_change_no_batch(tmp_path, start, hosts, size):
   cache, _ = make_cache(tmp_path / 'c', size, seed=4)
   config = make_config(4)
-  config.train.batch_tokens = budget
   unbroken = take(pipeline.train_batches(cache, BYTES, config), 50)
   run = lambda *of: take(
       pipeline.train_batches(cache, BYTES, config, start, *of), 50 - start
@@ -242,60 +239,25 @@ def test_thread_ends_with_the_iterator(tmp_path):
   assert not prefetching()
 
 
-def long_cache(tmp_path, n=300):
-  return make_cache(tmp_path / 'c', n, seed=4)
-
-
-def test_a_budget_of_tokens(tmp_path):
-  cache, rows = long_cache(tmp_path)
-  config = make_config(8)
-  config.train.batch_tokens = 900
-  batches = take(pipeline.train_batches(cache, BYTES, config), 60)
-  shapes = {b['encoder_input_tokens'].shape for b in batches}
-  for size, length in shapes:
-    # A power of two; twice as many rows would not fit.
-    assert size & (size - 1) == 0 and size * length <= 900 < 2 * size * length
-  # All batches of a length have the same number of rows.
-  assert len({length for _, length in shapes}) == len(shapes) > 3
-  known = {(tuple(r['inputs']), tuple(r['targets'])) for r in rows}
-  assert {row for b in batches for row in row_contents(b) if row[1]} <= known
-
-
-def test_a_document_beyond_the_budget():
-  with pytest.raises(InputError, match='=99 holds no document of 100 tokens'):
-    order.budget_batches(np.array([[50, 8], [100, 8]]), 99)
-
-
-def test_batches_of_a_budget_are_those_of_the_stream(tmp_path):
-  """They are groups of the stream, longest rows first, in permuted order."""
-  cache, rows = long_cache(tmp_path)
-  config = make_config(4)
-  config.train.batch_tokens = 300
-  found = take(pipeline.train_batches(cache, BYTES, config), 60)
+def test_batches_are_those_of_the_stream(tmp_path):
+  """They are groups of the stream, sorted by lengths, in permuted order."""
+  cache, rows = make_cache(tmp_path / 'c', 300, seed=4)
+  found = take(pipeline.train_batches(cache, BYTES, make_config(4)), 48)
   stream = slow_stream([len(rows)], 1, 0, 3)
-  pads, size, expected = buckets.bucket_lengths(100), 4 * order.GROUP, []
-  bucket = lambda row: int(min(pads[pads >= len(row['inputs'])]))
-  out = lambda row: int(
-      min(p for p in buckets.bucket_lengths(50) if p >= len(row['targets']))
+  padded = lambda most, ids: min(
+      n for n in buckets.bucket_lengths(most) if n >= len(ids)
   )
-  for g in range(4):
+  size, expected = 4 * order.GROUP, []
+  for g in range(3):
     group = [rows[r] for _, r in stream[g * size : (g + 1) * size]]
-    group.sort(key=lambda row: (bucket(row), out(row)))
-    cut = []
-    while group:
-      n = 2 ** int(np.log2(300 // bucket(group[-1])))
-      cut.append(group[-n:])
-      del group[-n:]
+    group.sort(
+        key=lambda row: (padded(100, row['inputs']), padded(50, row['targets']))
+    )
+    cut = [group[i : i + 4] for i in range(0, size, 4)]
     expected += [
         cut[i] for i in order.permutation(len(cut), 0, order.BATCHES, g)
     ]
-  assert len(expected) >= 20
-  for batch, rows in zip(found, expected):
-    contents = row_contents(batch)
-    assert contents[: len(rows)] == [
-        (tuple(row['inputs']), tuple(row['targets'])) for row in rows
-    ]
-    assert not any(any(part) for part in contents[len(rows) :])
-    assert batch['decoder_loss_weights'].sum() == sum(
-        len(row['targets']) for row in rows
-    )
+  assert [row_contents(batch) for batch in found] == [
+      [(tuple(row['inputs']), tuple(row['targets'])) for row in batch]
+      for batch in expected
+  ]

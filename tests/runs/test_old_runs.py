@@ -15,6 +15,7 @@ from configs import default
 from locost_jax import main
 from locost_jax import models
 from locost_jax import summarize
+from locost_jax.config import keys
 from locost_jax.config import schema
 from locost_jax.models import locost
 from locost_jax.workdir import phases as phases_lib
@@ -191,15 +192,18 @@ def test_old_keys_become_current_keys():
   assert 'ramp' in stored['optim']  # not changed in place
 
 
-@pytest.mark.parametrize('ignored', [False, None])
-def test_a_removed_key_without_effect_is_ignored(ignored):
+@pytest.mark.parametrize(
+    'key, ignored', [(k, x) for k, given in keys.REMOVED.items() for x in given]
+)
+def test_a_removed_key_without_effect_is_ignored(key, ignored):
+  section, name = key.split('.')
   stored = {
-      'data': {'packing': ignored, 'seed': 1},
-      'phases': [['one', {'data.packing': ignored, 'data.seed': 2}]],
+      section: {name: ignored, 'seed': 1},
+      'phases': [['one', {key: ignored, f'{section}.seed': 2}]],
   }
   assert schema.update(stored) == {
-      'data': {'seed': 1},
-      'phases': [['one', {'data.seed': 2}]],
+      section: {'seed': 1},
+      'phases': [['one', {f'{section}.seed': 2}]],
   }
   kept = {'data': {'packing': True, 'seed': 1}}
   assert schema.update(kept) == kept
