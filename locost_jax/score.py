@@ -158,7 +158,7 @@ def compare(paths, pairs, protocol, values):
   return dict(
       predictions=list(paths),
       scores=[rouge.summarize(side, protocol) for side in scores],
-      **compare_predictions.compare(pairs, scores, protocol),
+      differences=compare_predictions.compare(scores, protocol),
       signature=protocols.signature(protocol, len(pairs[0])),
   )
 

@@ -3,7 +3,6 @@
 import functools
 import itertools
 import re
-import textwrap
 
 import numpy as np
 
@@ -14,9 +13,6 @@ from locost_jax.evaluation.metrics import intervals
 from locost_jax.evaluation.metrics import protocols
 from locost_jax.evaluation.metrics import rouge
 
-EXAMPLES = 5  # documents with the largest differences
-_SHOWN = 160  # characters of a text
-_BEFORE = 3  # words shown before the first difference of two texts
 _TIE = 1e-9  # F1 x 100; larger than rounding errors
 _TITLES = protocols.TITLES | {protocols.GEOMETRIC: 'geomean'}
 _NOTES = """\
@@ -116,20 +112,17 @@ def warnings(pairs, names, protocol, is_chosen=False):
       )
 
 
-def compare(pairs, scores, protocol):
+def compare(scores, protocol):
   """Compares two systems document by document.
 
   Args:
-    pairs: two lists of n Rows, of the same documents in the same order.
-    scores: two arrays [n, KEYS], from `rouge.score_rows`.
+    scores: two arrays [n, KEYS], from `rouge.score_rows`, of the same documents
+      in the same order.
 
   Returns:
-    dict of
-      differences: {kind of ROUGE or mean: the dict of `intervals.compare`
-        with wins, ties and losses, numbers of documents (not for the geometric
-        mean, which a single document lacks)}.
-      examples: the documents whose mean differs most, dicts of id (or line),
-        scores (two numbers) and texts (two str, from their first difference).
+    {kind of ROUGE or mean: the dict of `intervals.compare` with wins, ties and
+    losses, numbers of documents (not for the geometric mean, which a single
+    document lacks)}.
   """
   ours, theirs = scores
   names = [*rouge.KEYS, *[protocols.GEOMETRIC] * protocol.geometric]
@@ -143,36 +136,7 @@ def compare(pairs, scores, protocol):
         ties=int((np.abs(by) <= _TIE).sum()),
         losses=int((by < -_TIE).sum()),
     )
-  by = np.abs(ours[:, -1] - theirs[:, -1])
-  largest = np.argsort(-by, kind='stable')[:EXAMPLES]
-  return dict(
-      differences=differences,
-      examples=[
-          dict(
-              {'line': one.line} if one.id is None else {'id': one.id},
-              scores=[float(ours[i, -1]), float(theirs[i, -1])],
-              texts=_shorten([one.prediction, other.prediction]),
-          )
-          for i, one, other in (
-              (i, *(side[i] for side in pairs)) for i in largest
-          )
-          if by[i] > _TIE
-      ],
-  )
-
-
-def _shorten(texts):
-  """Returns two texts from their first difference, cut to _SHOWN characters."""
-  words = [text.split() for text in texts]
-  same = [one == other for one, other in zip(*words)] + [False]
-  first = max(same.index(False) - _BEFORE, 0)
-  shown = []
-  for side in words:
-    text = ' '.join((['...'] if first else []) + side[first:]) or '(empty)'
-    if len(text) > _SHOWN:
-      text = text[: _SHOWN - 4].rstrip() + ' ...'
-    shown.append(text)
-  return shown
+  return differences
 
 
 def _show(key):
@@ -180,12 +144,11 @@ def _show(key):
 
 
 def format_text(result):
-  """Returns the table, the signature and the examples.
+  """Returns the table and the signature.
 
   Args:
     result: the dict of `score --format=json` for a comparison: predictions (two
-      names), scores (two dicts of `rouge.summarize`), differences, examples,
-      signature.
+      names), scores (two dicts of `rouge.summarize`), differences, signature.
   """
   first, second = result['predictions']
   rows = [['F1 x 100', 'A', 'B', 'A - B', '95% interval', 'p', 'won-tied-lost']]
@@ -206,23 +169,4 @@ def format_text(result):
   if theirs:
     lines.append(f"A's mean is {100 * ours / theirs:.1f}% of B's.")
   lines += [_NOTES, result['signature']]
-  if result['examples']:
-    lines += ['', 'Documents that differ most, by the mean:']
-  for example in result['examples']:
-    lines += _example_lines(example)
   return '\n'.join(lines)
-
-
-def _example_lines(example):
-  """Returns the lines of one document."""
-  name = example.get('id') or f'line {example["line"]}'
-  ours, theirs = example['scores']
-  lines = [f'─── {visible(name)[:50]}: A {ours:.2f}, B {theirs:.2f}']
-  for label, text in zip('AB', example['texts']):
-    lines += textwrap.wrap(
-        visible(text),
-        80,
-        initial_indent=f'{label}  ',
-        subsequent_indent='   ',
-    )
-  return lines
