@@ -36,7 +36,7 @@ def follow(config, overrides, workdir, is_named=False):
       its weights.
   """
   where = f'config.train.init_from={config.train.init_from}'
-  source = _find(config, overrides, workdir)
+  source = _find(overrides, workdir)
   if source is None:
     return
   name, before = config.model.name, dict(config.model)
@@ -75,7 +75,7 @@ def follow(config, overrides, workdir, is_named=False):
     collective.log(f'{where}: takes {", ".join(changed)}')
 
 
-def _find(config, overrides, workdir):
+def _find(overrides, workdir):
   """Returns config.model of the released weights to begin with, or None."""
   is_there = os.path.isdir(workdir)  # else other checks say why
   stored = phases_lib.read_config(workdir) or {} if is_there else {}

@@ -14,7 +14,6 @@ that its reader expects; links, pipes and names outside the directory count as
 damage and are never opened.
 """
 
-import hashlib
 import json
 import os
 from pathlib import Path
@@ -69,14 +68,6 @@ def find_damage_of(directory, name):
   except (InputError, OSError):
     return ''
   return _compare(directory, name, known) if known else ''
-
-
-def identify(directory, only=''):
-  """Returns a SHA-256 in hex of the names, sizes and hashes of files."""
-  known = sorted(read(directory).items())
-  lines = [f'{name} {found[0]}\n' for name, found in known]
-  lines = [line for line in lines if line.startswith(only)]
-  return hashlib.sha256(''.join(lines).encode()).hexdigest()
 
 
 def set_aside(directory, damage):
