@@ -8,7 +8,7 @@ import contextlib
 import io
 import zipfile
 
-from locost_jax.documents import markup
+from locost_jax.documents import places
 from locost_jax.errors import InputError
 
 
@@ -30,7 +30,7 @@ class Archive:
     """Returns the bytes of a file; an InputError if they are too many."""
     # zipfile never unpacks more than `file_size` bytes.
     self._unpacked += self._file.getinfo(name).file_size
-    markup.check_size(f'{self.where}, {name}', self._unpacked, self._max_bytes)
+    places.check_size(f'{self.where}, {name}', self._unpacked, self._max_bytes)
     return self._file.read(name)
 
 

@@ -80,15 +80,6 @@ class NotDecoded(InputError):
   """Bytes that are not in the expected encoding."""
 
 
-def check_size(where, size, max_bytes):
-  """Raises an InputError for a size above max_bytes (None: no limit)."""
-  if max_bytes is not None and size > max_bytes:
-    raise InputError(
-        f'{where}: holds {size:,} bytes, expected at most {max_bytes:,} '
-        '(--max_document_bytes)'
-    )
-
-
 def decode(data, where, encoding='utf-8'):
   """Returns bytes as str with \\n as line end; a byte order mark is obeyed.
 

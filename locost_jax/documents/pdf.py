@@ -10,6 +10,7 @@ For most files this is the reading order, even with columns. Then
 - lines are joined to paragraphs, also across pages.
 """
 
+import bisect
 import collections
 import ctypes
 import functools
@@ -23,7 +24,7 @@ import sys
 from typing import NamedTuple
 import unicodedata
 
-from locost_jax.documents import markup
+from locost_jax.documents.places import check_size
 from locost_jax.documents.places import LeftOut
 from locost_jax.documents.places import MARKS
 from locost_jax.documents.places import Place
@@ -57,11 +58,20 @@ _LINE = re.compile('[^\\s\ufffe\x02][^\n\ufffe\x02]*[\ufffe\x02]?')
 _BESIDE_NUMBER = re.compile(r'(?<=\d)[ ]+(?=\D)|(?<=\D)[ ]+(?=\d+\s*\Z)')
 # Words of Hebrew, Arabic and their kin.
 _FROM_RIGHT = re.compile('[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]{2,}')
+_BLANK = 0.12  # of a font's size: the least gap between two words of a row
+# Kinds of characters by their direction; what is read from the left in a row
+# of Arabic (a number, or words of other scripts); and the opposite.
+_KINDS = dict(R='R', AL='R', L='L', EN='N', AN='N', CS='C', ET='T')
+_LEFT_TO_RIGHT = re.compile('(?:[LN][^R]*)?L|T*N(?:C?N)*|T+')
+_RIGHT_TO_LEFT = re.compile('R(?:[^LN]*R)?')
+# Brackets that open after a letter, or close before one, as PDFium may give them.
+_TURNED = re.compile(r'(?<!\S)[)\]}»›](?=\S)|(?<=\S)[(\[{«‹](?!\w)')
+_MIRRORED = str.maketrans('()[]{}«»‹›', ')(][}{»«›‹')
 # The pairs of a compound: 'end-to-end' has 'end-to' and 'to-end'.
 _PAIR = re.compile(r'(?<!\w)(?=(\w+-\w+))')
 _DIGITS = re.compile(r'\d\d+')
 # The dot leaders of a table of contents.
-_LEADERS = re.compile(r' ?(?:\. ?){5,}')
+_LEADERS = re.compile(r'\.(?:\s*\.){4,}')
 # A number alone, or of a number of pages: '- 3 -', '3 / 20'.
 _ONLY_NUMBERS = re.compile(
     r'(?:\d+ ?/)?[\s/|·•–—-]*#[\s/|·•–—-]*(?:\d+[\s|·•–—-]*)?'
@@ -151,63 +161,139 @@ def _page_lines(page, share, height):
   import pypdfium2.raw as pdfium
 
   reader = page.get_textpage()
-  x, y = ctypes.c_double(), ctypes.c_double()
+  x, y, box = ctypes.c_double(), ctypes.c_double(), pdfium.FS_RECTF()
   size_of = functools.partial(pdfium.FPDFText_GetFontSize, reader.raw)
 
   def place(at):
     pdfium.FPDFText_GetCharOrigin(reader.raw, at, x, y)
     return x.value, y.value
 
+  def glyph(at):
+    pdfium.FPDFText_GetLooseCharBox(reader.raw, at, box)
+    return _Glyph(text[at], *place(at), box.right, box.left + box.right, at)
+
   def is_wide(gap):
-    start, end = found.start() + gap.start() - 1, found.start() + gap.end()
-    return place(end)[0] - place(start)[0] > 3 * size
+    start, end = order[gap.start() - 1], order[gap.end()]
+    return abs(place(end)[0] - place(start)[0]) > 3 * size
 
   lines = []
-  text = reader.get_text_range() if reader.count_chars() else ''
-  for found in _LINE.finditer(text):
-    line, start = found[0], found.start()
+  # The character at -1 is a blank.
+  text = (reader.get_text_range() if reader.count_chars() else '') + ' '
+  orders = [range(*found.span()) for found in _LINE.finditer(text)]
+  if _FROM_RIGHT.search(text):
+    orders = _rows(text, orders, glyph, size_of)
+  for order in orders:
+    start = order[0]
+    if isinstance(order, list):
+      line = ''.join([text[i] for i in order])
+      line = _TURNED.sub(lambda m: m[0].translate(_MIRRORED), line)
+    else:
+      line = text[start : order.stop]
     size, at = size_of(start), share(place(start)[1])
     is_split = min(at, 1 - at) < _MARGIN and any(
         map(is_wide, _BESIDE_NUMBER.finditer(line))
     )
-    line = _FROM_RIGHT.sub(lambda word: _reordered(word, start, place), line)
     for digits in reversed([*_DIGITS.finditer(line)]):
-      first, last = start + digits.start(), start + digits.end() - 1
-      large, base = size_of(first), place(first)[1]
+      first, last = digits.start(), digits.end() - 1
+      large, base = size_of(order[first]), place(order[first])[1]
       is_moved = lambda i: (  # raised or lowered
-          size_of(i) < 0.9 * large or abs(place(i)[1] - base) > 0.2 * large
+          size_of(order[i]) < 0.9 * large
+          or abs(place(order[i])[1] - base) > 0.2 * large
       )
       if is_moved(last):
         small = next(filter(is_moved, range(first, last + 1)))
-        mark = '^' if place(small)[1] > base else '_'
+        mark = '^' if place(order[small])[1] > base else '_'
         mark = ' ' if line[digits.end() :][:1] in ('/', '⁄') else mark
-        line = line[: small - start] + mark + line[small - start :]
+        line = line[:small] + mark + line[small:]
     line = line.replace('\ufffe', '-').replace('\x02', '-')
+    line = _LEADERS.sub(' … ', line)
     words = line.replace('\uf0b7', '•').split()  # of symbol fonts
     lines.append(_Line(' '.join(words), at, size / height, is_split))
   return lines
 
 
-def _reordered(word, start, place):
-  """Returns a word of a line in the order in which it is read: by its places.
+class _Glyph(NamedTuple):
+  """A character by its place, in points."""
 
-  Marks follow the letter that they are above or below. Lam and alef may share a
-  glyph, and some files name them in the other order.
+  text: str
+  x: float  # of its origin
+  y: float
+  right: float  # edge
+  middle: float  # doubled
+  index: int
+
+
+def _rows(text, lines, glyph, size_of):
+  """Yields the indices of each line, in the order of reading; -1: a blank.
+
+  PDFium parts rows of Arabic at numbers, brackets and marks, which it moves.
+  Lines at one height become a row, if it has letters of such a script.
   """
-  at = [place(start + i)[0] for i in range(*word.span())]
-  letters = [x for x, c in zip(at, word[0]) if not unicodedata.combining(c)]
-  found = []
-  for x, letter in zip(at, word[0]):
-    is_mark = unicodedata.combining(letter) > 0
-    if is_mark:
-      x = max((y for y in letters if y <= x + 1), default=x)
-    found.append((-x, is_mark, letter))
-  found.sort(key=lambda one: one[:2])
-  text = ''
-  for _, group in itertools.groupby(found, key=lambda one: one[0]):
-    glyph = ''.join(letter for *_, letter in group)
-    text += re.sub('\\A([اأإآ])ل(?=\\W*\\Z)', r'ل\1', glyph)
-  return text
+  rows = []  # [y, size, glyphs, lines]
+  for line in lines:
+    glyphs = [glyph(i) for i in line if not text[i].isspace()]
+    base = [g for g in glyphs if not unicodedata.combining(g.text)] or glyphs
+    y, size = base[0].y, size_of(base[0].index)
+    if not rows or abs(y - rows[-1][0]) > 0.5 * size:
+      rows.append((y, size, [], []))
+    rows[-1][2].extend(glyphs)
+    rows[-1][3].append(line)
+  for _, size, glyphs, parts in rows:
+    if _FROM_RIGHT.search(''.join(text[i] for line in parts for i in line)):
+      yield _in_order(text, glyphs, size)
+    else:
+      yield from parts
+
+
+def _in_order(text, glyphs, size):
+  """Returns the indices of a row's characters, from places to reading order.
+
+  Blanks are where glyphs are apart, or alone between two. Marks follow their
+  letter: that of their glyph, or the nearest.
+  """
+  letters, marks = [], collections.defaultdict(list)
+  for one in sorted(glyphs, key=lambda g: (-g.x, -g.middle, -g.index)):
+    if not unicodedata.combining(one.text):
+      # A bold letter may be drawn twice, and a mark's glyph repeat its letter.
+      is_again = lambda g: (
+          g.text == one.text
+          and g[1:3] != one[1:3]
+          and g.x - one.x < 0.05 * size
+      )
+      letters[-4:] = [*itertools.filterfalse(is_again, letters[-4:]), one]
+  for one in glyphs if letters else ():
+    if unicodedata.combining(one.text):
+
+      def distance(at):
+        far = letters[at].middle - one.middle
+        is_other = letters[at][1:3] != one[1:3]
+        return is_other, abs(far), at if far < 0 else -at
+
+      at = bisect.bisect_left(letters, -one.x, key=lambda g: -g.x)
+      near = range(max(at - 4, 0), min(at + 4, len(letters)))
+      found = marks[letters[min(near, key=distance)].index]
+      if not any(g.text == one.text for g in found):
+        found.append(one)
+  base, before = sorted(g.y for g in glyphs)[len(glyphs) // 2], None
+  row, kinds = [], []
+  for one in letters:
+    gap = (before.x - one.right) / size if before else 0
+    first, last = sorted((before or one, one), key=lambda g: g.index)
+    is_blank = text[first.index + 1 : last.index].isspace()
+    if gap > (_BLANK / 2 if is_blank else _BLANK):
+      row.append([-1])
+      kinds.append(' ')
+    kind = _KINDS.get(unicodedata.bidirectional(one.text), 'x')
+    is_raised = kind == 'N' and abs(one.y - base) > 0.1 * size
+    row.append([one.index, *(mark.index for mark in marks[one.index])])
+    kinds.append('T' if is_raised else kind)
+    before = one
+  inner = _LEFT_TO_RIGHT
+  if kinds.count('L') > kinds.count('R'):
+    row, kinds, inner = row[::-1], kinds[::-1], _RIGHT_TO_LEFT
+  for found in inner.finditer(''.join(kinds)):
+    row[slice(*found.span())] = reversed(row[slice(*found.span())])
+  return sum(row, [])
 
 
 def _annotations(form, page):
@@ -270,11 +356,8 @@ def _read_lines(data, where, max_bytes):
   found = json.loads(done.stdout)
   if 'error' in found:
     raise InputError(f'{where}: {found["error"]}')
-  markup.check_size(where, found.get('too_large', 0), max_bytes)
-  pages = [
-      [_Line(_LEADERS.sub(' … ', text), *rest) for text, *rest in page]
-      for page in found['pages']
-  ]
+  check_size(where, found.get('too_large', 0), max_bytes)
+  pages = [[_Line(*line) for line in page] for page in found['pages']]
   return pages, found['comments']
 
 
@@ -356,13 +439,13 @@ def _join(pages):
   """Joins the lines of all pages to paragraphs; returns a Placed."""
   # Words, pairs, the last characters of lines, and, as None, the lines.
   known = collections.Counter()
-  for text in [line.text.lower() for lines in pages for line in lines]:
+  for lines in pages:
+    text = '\n'.join(line.text for line in lines).lower()
     known.update(re.findall(r'\w+', text))
-    if '-' in text:
-      known.update(_PAIR.findall(text))
+    known.update(_PAIR.findall(text) if '-' in text else ())
     known['\u2010'] += bool(re.search('\\w\u2010\\w', text))
-    known[text[-1], 'last'] += 1
-    known[None] += 1
+    known.update((line.text[-1], 'last') for line in lines)
+    known[None] += len(lines)
   parts, places, at, before = [], [], 0, None
   for number, lines in enumerate(pages, start=1):
     lengths = sorted(len(line.text) for line in lines) or [0]
@@ -432,4 +515,7 @@ def _hyphen(hyphen, first, rest, known):
 
 if __name__ == '__main__':
   resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-  json.dump(_load_lines(sys.stdin.buffer.read(), int(sys.argv[1])), sys.stdout)
+  # Faster than json.dump, which encodes in Python.
+  sys.stdout.write(
+      json.dumps(_load_lines(sys.stdin.buffer.read(), int(sys.argv[1])))
+  )

@@ -6,6 +6,8 @@ import re
 from typing import NamedTuple
 import unicodedata
 
+from locost_jax.errors import InputError
+
 _MAX_LABEL = 80  # characters
 _TIME = re.compile(r'\d{2,}:\d\d:\d\d(?:,|\Z)')  # of `documents.subtitles`
 # Of Chinese and Japanese, which have no blanks between words.
@@ -62,6 +64,15 @@ class LeftOut(dict):
         f'{where}: {count:,} {unit}{"s" * (count > 1)} {why}, such as '
         f'{example[:_MAX_LABEL]!r}'
         for (unit, why), (count, example) in self.items()
+    )
+
+
+def check_size(where, size, max_bytes):
+  """Raises an InputError for a size above max_bytes (None: no limit)."""
+  if max_bytes is not None and size > max_bytes:
+    raise InputError(
+        f'{where}: holds {size:,} bytes, expected at most {max_bytes:,} '
+        '(--max_document_bytes)'
     )
 
 

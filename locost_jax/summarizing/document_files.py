@@ -17,7 +17,7 @@ from locost_jax import files
 from locost_jax.config import object_store
 from locost_jax.data import sources
 from locost_jax.devices import memory
-from locost_jax.documents import markup
+from locost_jax.documents import places
 from locost_jax.documents import readers
 from locost_jax.errors import InputError
 from locost_jax.summarizing import documents as documents_lib
@@ -195,7 +195,7 @@ def _read_bytes(path, where, most):
   if path == '-':
     data = sys.stdin.buffer.read(most + 1)
   else:
-    markup.check_size(where, os.path.getsize(path), most)
+    places.check_size(where, os.path.getsize(path), most)
     with (gzip.open if path.endswith('.gz') else open)(path, 'rb') as file:
       data = file.read(most + 1)
   if len(data) > most:

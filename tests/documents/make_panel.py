@@ -87,8 +87,7 @@ class Text:
     """Converts a file with LibreOffice; `to` is an ending and its filter."""
     home = f'-env:UserInstallation=file://{self.folder}/office'
     out = self.folder / 'out'
-    options = f'--headless --outdir {out} --convert-to'.split()
-    run('soffice', home, *options, to, path)
+    run('soffice', home, '--convert-to', to, '--outdir', out, path)
     return (out / f'{path.stem}.{to.split(":")[0]}').read_bytes()
 
   def plain_word(self):
@@ -99,6 +98,7 @@ class Text:
   def word(self, to='', columns=1):
     """A Word file of pandoc with a head, a foot and columns, or what it becomes."""
     import docx
+    from docx import enum
     from docx import oxml
     from docx import shared
 
@@ -112,6 +112,10 @@ class Text:
     section.header.paragraphs[0].text = self.title
     section.footer.paragraphs[0]._p.append(xml('fldSimple w:instr="PAGE"'))
     section._sectPr.append(xml(f'cols w:num="{columns}" w:space="360"'))
+    for table in document.tables if self.name == 'arabic' else ():
+      table.table_direction = enum.table.WD_TABLE_DIRECTION.RTL
+      for column in table.columns:  # within a column of the page
+        column.width = shared.Mm(26)
     document.save(path)
     return self.office(path, to) if to else path.read_bytes()
 

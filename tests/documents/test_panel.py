@@ -65,18 +65,7 @@ def known(name):
   return text.replace('10^6', '106') if RAISES_NONE.search(name) else text
 
 
-# PDFium parts a row of Arabic at numbers, brackets and marks.
-FAILING = re.compile(r'arabic.*\.pdf')
-XFAIL = pytest.mark.xfail(strict=True, raises=AssertionError)
-
-
-@pytest.mark.parametrize(
-    'name',
-    [
-        pytest.param(name, marks=XFAIL) if FAILING.fullmatch(name) else name
-        for name in FILES
-    ],
-)
+@pytest.mark.parametrize('name', FILES)
 def test_file_is_read_whole(name):
   found = readers.read(name[name.rindex('.') :], FILES[name], name)
   text, expected = flat(found.text), known(name)

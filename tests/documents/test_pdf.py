@@ -157,6 +157,25 @@ def test_raised_digits_keep_their_value():
   assert pdf.read(data, 'a.pdf').text == '10^6 cells'
 
 
+# Characters from the left to the right, and in the order of reading.
+ROWS = {
+    '12.5 ב WHO 7 אשרתק': 'קתרשא WHO 7 ב 12.5',
+    'the name םולש ןב is': 'the name בן שלום is',
+    '%3 345 1948 תוק': 'קות 1948 345 3%',
+}
+
+
+@pytest.mark.parametrize('row', ROWS)
+def test_rows_of_two_directions(row):
+  glyphs = [
+      pdf._Glyph(c, 6 * i, 0, 6 * i + 6, 12 * i + 6, i)
+      for i, c in enumerate(row)
+      if c != ' '
+  ]
+  order = pdf._in_order(f'{row} ', glyphs, 12)
+  assert ''.join(f'{row} '[i] for i in order) == ROWS[row]
+
+
 def test_a_paragraph_goes_on_over_a_page():
   pages = [[LONG, f'{LONG} and'], [f'more of it: {LONG}', LONG]]
   found = pdf.read(made_pdf.make(pages), 'a.pdf')
