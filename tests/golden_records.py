@@ -108,7 +108,9 @@ def _pages():
 
 def _records(config, rows):
   """Returns examples under SeqIO's names, pages cut as SeqIO does."""
-  data, found = config.data, corpus_lib.corpus(config)
+  # Whose version is its own.
+  found = corpus_lib.corpus(config)._replace(plain_text=1)
+  data = config.data
   make, records = preprocessors.maker(found, data, Marked()), []
   for row in rows:
     made = make(row)
@@ -165,10 +167,11 @@ def _plain_text():
   text += '\u6d77\u306f\u5e83\u304f' * 4 + '\n\u9752\u3044'
   row = dict(id=text, text=text, targets=text, references=json.dumps([text]))
   parts = json.dumps(dict(query='q', document=text))
+  wide = '\u9be8\u306f\u6b4c\u3046\u3002' * 5
   return [
       corpus_rows.plain(dict(row, inputs=parts if paged else text), paged)
       for paged in (False, True)
-  ]
+  ] + [gsg.gap_sentences(wide, 0.4, spaced=False)]
 
 
 OUTPUTS = dict(

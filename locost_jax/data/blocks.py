@@ -63,7 +63,7 @@ class Job:
   processes: int = 1
   number: int = 0
   parts: str = ''
-  plain_text: bool = True
+  plain_text: int = 2
   objects: dict = dataclasses.field(default_factory=object_store.FOUND.copy)
 
 

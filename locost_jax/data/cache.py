@@ -153,14 +153,15 @@ def _caches_beside(path):
 def _find_earlier(path, key):
   """Returns (path, key) of the cache to read instead, if there is one.
 
-  Records used to be made of texts that are not plain, and the built-in corpus
-  used to be read from the installed packages. A run or a cache that began with
-  such records continues with them.
+  Records used to be made with an older `plain_text`, or without, and the
+  built-in corpus used to be read from the installed packages. A run or a cache
+  that began with such records continues with them.
   """
   older = {name: key[name] for name in key if name != 'plain_text'}
-  earlier = path.with_name(_name(older))
-  if _is_begun(earlier) and not _is_begun(path):
-    return earlier, older
+  for made_by in key | dict(plain_text=1), older:
+    earlier = path.with_name(_name(made_by))
+    if _is_begun(earlier) and not _is_begun(path):
+      return earlier, made_by
   if key['task'] in corpus_lib.BUILT_IN and not path.exists():
     for other, made_by in _caches_beside(path):
       corpus = made_by.get('corpus') or {}
@@ -328,7 +329,7 @@ def _build(config, vocabulary, found, split, key, path, processes):
       split,
       limit=_limit(config, found, split),
       processes=processes,
-      plain_text='plain_text' in key,
+      plain_text=key.get('plain_text', 0),
   )
   stats = blocks.build(job, key, path, show)
   progress.note(

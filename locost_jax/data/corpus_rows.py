@@ -41,7 +41,9 @@ class Corpus(NamedTuple):
   has_files: bool = False  # whether the shards are local files
   # Settings of span corruption; None: no document is corrupted.
   span_corruption: dict | None = None
-  plain_text: bool = True  # whether records are made of `plain` rows
+  # The version of `plain_text` of its records (record_versions): 0 has texts as
+  # they are, 1 a blank between Chinese gap sentences.
+  plain_text: int = 2
 
   def rows(self, split):
     """Yields the rows of all shards of a split."""

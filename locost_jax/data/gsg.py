@@ -16,9 +16,11 @@ script, in a document that is not written in a-z (`words.is_latin`).
 
 from collections import Counter
 import hashlib
+import itertools
 
 from locost_jax.data import text as text_lib
 from locost_jax.data import words as words_lib
+from locost_jax.documents import places
 from locost_jax.errors import InputError
 
 STRATEGIES = 'independent', 'lead', 'random'
@@ -77,18 +79,23 @@ def select_sentences(sentences, ratio=0.2, strategy='independent', seed=0):
   return sorted(_independent([Counter(tokenize(s)) for s in sentences], k))
 
 
-def gap_sentences(text, ratio=0.2, strategy='independent', mask='', seed=0):
+def gap_sentences(
+    text, ratio=0.2, strategy='independent', mask='', seed=0, spaced=True
+):
   """Makes a source and a target from a document.
 
   Args:
     mask: string that replaces each chosen sentence in the source, such as
       PEGASUS's '<extra_id_0>'; '' removes the sentence, as in the paper.
+    spaced: whether there is a blank also between two sentences in Chinese or
+      Japanese, as in records of plain_text=1.
 
   Returns:
     (source, target). The sentences of the target are joined by spaces; those of
     the source keep the newlines and blank lines of the document. None if the
     document is too short: no sentence is chosen, or none is left.
   """
+  between = (lambda *_: ' ') if spaced else places.between
   spans = text_lib.sentence_spans(text)
   sentences = [text_lib.squeeze(text[start:end]) for start, end in spans]
   chosen = set(select_sentences(sentences, ratio, strategy, seed))
@@ -102,9 +109,11 @@ def gap_sentences(text, ratio=0.2, strategy='independent', mask='', seed=0):
       newlines = max(newlines, min(gap, 2))
     if j in chosen and not mask:
       continue
+    sentence = mask if j in chosen else sentences[j]
     if source:
-      source.append('\n' * newlines or ' ')
-    source.append(mask if j in chosen else sentences[j])
+      source.append('\n' * newlines or between(source[-1], sentence))
+    source.append(sentence)
     newlines = 0
-  target = ' '.join(sentences[j] for j in sorted(chosen))
-  return ''.join(source), target
+  target = [sentences[j] for j in sorted(chosen)]
+  joins = ['', *itertools.starmap(between, itertools.pairwise(target))]
+  return ''.join(source), ''.join(map(''.join, zip(joins, target)))

@@ -86,7 +86,8 @@ def _texts(row, found, paged):
         reference=row['targets'],
         references=json.loads(row['references'] or 'null'),
     )
-  pair = gsg.gap_sentences(row['text'], **found.gsg)
+  spaced = found.plain_text < 2
+  pair = gsg.gap_sentences(row['text'], **found.gsg, spaced=spaced)
   if pair is None:
     return None
   text, reference = pair

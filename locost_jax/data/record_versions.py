@@ -9,7 +9,7 @@ edits to these modules keep all caches valid.
 VERSIONS = dict(
     gsg=1,
     pages=1,
-    plain_text=1,  # `corpus_rows.plain`, which older caches lack
+    plain_text=2,  # `corpus_rows.plain`; the oldest caches lack it
     preprocessors=1,
     sources=1,  # for the built-in corpus
     span_corruption=1,

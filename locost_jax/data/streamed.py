@@ -52,7 +52,7 @@ class StreamedCache:
         vocabulary,
         key['split'],
         tuple(first.tolist()),
-        plain_text='plain_text' in key,
+        plain_text=key.get('plain_text', 0),
     )
     self._workers = workers.Workers(
         tokenise_shards,

@@ -22,6 +22,7 @@ MARKS = (
 )
 WIDE = re.compile(f'[{_WIDE}]')
 WIDE_BREAK = re.compile(f'\n(?<=[{_WIDE}]\n)[ \t]*(?=[{_WIDE}])')
+_TOUCHING = re.compile(f'[{_WIDE}]["\'”’…]*\n["\'“‘…]*[{_WIDE}]')
 # A break at the width of a page; shorter lines may be verses.
 _WRAPPED = re.compile(
     f'\n(?<=[^\n]{{15}}[{_WIDE}]\n)(?<![。！？」』]\n)[ \t]*(?=[{_WIDE}])'
@@ -98,6 +99,11 @@ def plain(text, is_wrapped=True):
     return text
   text = _UNSEEN.sub('', unicodedata.normalize('NFC', text))
   return _WRAPPED.sub('', text) if is_wrapped else text
+
+
+def between(before, after):
+  """Returns '' between two texts in Chinese or Japanese, else a blank."""
+  return '' if _TOUCHING.search(f'{before[-4:]}\n{after[:4]}') else ' '
 
 
 def with_headings(text, headings, notes=()):

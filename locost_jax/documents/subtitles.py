@@ -59,8 +59,7 @@ def read(text, where):
     if before and speaker == before[2]:
       is_late = length > _LONG or start - before[1] > _PAUSE
       if not (is_late and _ENDS.search(before[3])):
-        wide = places.WIDE_BREAK.search(f'{before[3][-1]}\n{words[0]}')
-        between = '' if wide else ' '
+        between = places.between(before[3], words)
     if between == _PARAGRAPH:
       words, length = f'{speaker}: {words}' if speaker else words, 0
     at += len(between)

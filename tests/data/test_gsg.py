@@ -137,6 +137,17 @@ def test_no_word_is_lost(documents):
     assert together == sorted(' '.join(sentences).split())
 
 
+def test_no_blanks_between_sentences_of_chinese():
+  text = '雪。他说：“好。”“走！”雪停了。They left. 夜。Later on.\n雨。风雪。'
+  made = gsg.gap_sentences(text, 0.5, 'random', spaced=False)
+  assert made == (
+      '雪。“走！” They left.\n雨。风雪。',
+      '他说：“好。”雪停了。夜。 Later on.',
+  )
+  older = gsg.gap_sentences(text, 0.5, 'random')
+  assert older[1] == '他说：“好。” 雪停了。 夜。 Later on.'
+
+
 def test_too_short_is_none():
   assert gsg.gap_sentences('One. Two. Three. Four.') is None
   assert gsg.gap_sentences('') is None

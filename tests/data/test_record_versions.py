@@ -58,17 +58,18 @@ def place(tmp_path, monkeypatch):
 
 
 def test_caches_of_earlier_releases_stay_valid(tmp_path, monkeypatch):
-  """With the name of this cache at commit 46990e7, whole or begun."""
+  """With the names of this cache at 46990e7 and 586a424, whole or begun."""
   path, key = place(tmp_path, monkeypatch)
   assert cache_lib._find_earlier(path, key) == (path, key)
-  earlier = path.with_name('jsonl-train-be8004cc34444bbe')
-  for begun in path.with_name(f'{earlier.name}.parts'), earlier:
-    begun.mkdir(parents=True)
-    found, made_by = cache_lib._find_earlier(path, key)
-    assert found == earlier and made_by == {
-        name: key[name] for name in key if name != 'plain_text'
-    }
-    begun.rmdir()
+  versions = {'be8004cc34444bbe': 0, '778dc7ba83098458': 1}
+  for name, version in versions.items():
+    earlier = path.with_name(f'jsonl-train-{name}')
+    for begun in path.with_name(f'{earlier.name}.parts'), earlier:
+      begun.mkdir(parents=True)
+      found, made_by = cache_lib._find_earlier(path, key)
+      assert found == earlier and made_by.pop('plain_text', 0) == version
+      assert made_by == {x: key[x] for x in key if x != 'plain_text'}
+      begun.rmdir()
 
 
 BROKEN = '海は広く' * 4 + '\n'
@@ -83,7 +84,9 @@ def test_new_records_have_plain_text_and_begun_ones_their_own(
 ):
   row = dict(id='a\xad', document=RAW, summary=RAW, documents=[RAW, RAW])
   row |= dict(
-      references=[RAW, 'x'], query='q\xad', text='One. Two. Three. Four. ' + RAW
+      references=[RAW, 'x'],
+      query='q\xad',
+      text=f'One. Two. Three. Four. {RAW}雪。',
   )
   for i in range(2):
     (tmp_path / f'{i}.jsonl').write_text(json.dumps(row) + '\n')
@@ -108,6 +111,7 @@ def test_new_records_have_plain_text_and_begun_ones_their_own(
   text = BYTES.decode(made['inputs'])
   assert 'hyphens, zerowidth. é' in text and '\xad' not in text
   assert '広く青い' in text and (form == 'gsg' or text.startswith('q\n\n'))
+  assert form != 'gsg' or '青い。雪。' in text
   shutil.rmtree(path)
   older = {name: key[name] for name in key if name != 'plain_text'}
   earlier = path.with_name(cache_lib._name(older))
@@ -116,7 +120,7 @@ def test_new_records_have_plain_text_and_begun_ones_their_own(
   assert earlier.exists() and not path.exists()
   text = BYTES.decode(made['inputs'])
   assert 'hy\xadphens, zero\u200bwidth. e\u0301' in text
-  assert form == 'gsg' or made['reference'] == RAW
+  assert '青い。 雪。' in text if form == 'gsg' else made['reference'] == RAW
 
 
 def read_first(config, directory):
