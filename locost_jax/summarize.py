@@ -162,7 +162,7 @@ def _report(line):
 def _load(values):
   """Returns the Summarizer of --checkpoint, and the directory it is in."""
   # Imported late, because it takes seconds and the documents may be wrong.
-  import locost_jax
+  from locost_jax import load
   from locost_jax.devices import compiling
   from locost_jax.hugging_face import hub
   from locost_jax.workdir import find
@@ -171,7 +171,7 @@ def _load(values):
   compiling.announce()
   speed.trim_after_compiling()
   checkpoint = hub.find_directory(values.checkpoint, values.allow_download)
-  summarizer = locost_jax.load(
+  summarizer = load(
       checkpoint,
       dtype=values.dtype,
       language=values.language,

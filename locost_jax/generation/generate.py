@@ -100,7 +100,7 @@ def encode(model, params, inputs, input_mask, steps=Steps()):
       h = low_memory_encoder.encoder_layer(
           model, params, index, h, mask, steps.kernels
       )
-    memory = low_memory_encoder.finish(model, params, h, mask)
+    memory = low_memory_encoder.finish(model, params, h, mask, inputs)
     memory = low_memory_encoder.choose(model, params, memory, inputs)
   else:
     steps.report('encoding', 0, layers)
@@ -192,10 +192,9 @@ def generate(
   written, done = 0, False
   steps.report('decoding', 0, settings.max_length)
   while written < settings.max_length and not done:
-    state = advance(
-        model, params, settings, shared, state, jnp.int32(written + CHUNK)
-    )
-    written, done = int(state['position']), bool(state['done'].all())
+    until = np.int32(written + CHUNK)
+    state = advance(model, params, settings, shared, state, until)
+    written, done = int(state['position']), np.asarray(state['done']).all()
     steps.report('decoding', written, settings.max_length)
   return finish(settings, state)
 

@@ -187,14 +187,16 @@ class Decoder(nn.Module):
     # The axes of layers of four arguments and of the bias.
     own_bias = 0 if self.config.biases_per_layer else nn.broadcast
     axes = (nn.broadcast,) * 4 + (own_bias,)
+    # Traced once: Flax's check is a second time, which advances random keys.
+    once = dict(over, check_constancy_invariants=False)
     # Not unrolled, or XLA copies the caches, which it reads before the new keys
     # and values are written.
-    step = dict(over, in_axes=(0, *axes[1:]), out_axes=1, unroll=1)
+    step = dict(once, in_axes=(0, *axes[1:]), out_axes=1, unroll=1)
     self.layers = nn.scan(
         layer,
         methods={
             '__call__': dict(over, in_axes=axes[1:] + (nn.broadcast,) * 2),
-            'cross_cache': over,
+            'cross_cache': once,
             'traced': dict(over, in_axes=(*axes, nn.broadcast)),
             'step': step,
         },

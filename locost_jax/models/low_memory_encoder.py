@@ -56,7 +56,7 @@ def kernels(model, params, length):
   )
 
 
-def encoder_bytes(model, batch, length):
+def encoder_bytes(model, params, batch, length):
   """Estimates the peak bytes of `encode` for [B, L], without the parameters.
 
   h and u, then the larger of the feed-forward of one piece (inputs, hidden
@@ -73,18 +73,9 @@ def encoder_bytes(model, batch, length):
   hidden = 4 * batch * (3 * F + 4 * D)  # of a token
   if not model.config.comes_in_parts:
     return 8 * wide + length * hidden + mixer
-  layer = 4 * parameters.count(_layer_shapes(model))
+  layer = 4 * parameters.count(params['encoder']['layers']) // config.num_layers
   piece = _piece_length(batch, length) * hidden
   return 2 * wide + max(piece, mixer) + layer
-
-
-@functools.cache
-def _layer_shapes(model):
-  """The shapes of one encoder layer's parameters."""
-  h = jax.ShapeDtypeStruct((1, 1, model.config.d_model), model.dtype)
-  mask = jax.ShapeDtypeStruct((1, 1), bool)
-  init = functools.partial(make_layer(model).init, deterministic=True)
-  return jax.eval_shape(init, jax.random.key(0), h, mask)
 
 
 def encode(model, params, inputs, input_mask=None, kernels=None):
@@ -104,7 +95,8 @@ def encode(model, params, inputs, input_mask=None, kernels=None):
     return _layer(model, params, index, h, mask, kernels)
 
   h = jax.lax.fori_loop(0, model.config.num_layers, run, h)
-  return choose(model, params, finish(model, params, h, mask), inputs)
+  memory = finish(model, params, h, mask, inputs)
+  return choose(model, params, memory, inputs)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -114,17 +106,17 @@ def embed(model, params, inputs, input_mask=None):
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
-def finish(model, params, h, mask):
+def finish(model, params, h, mask, inputs):
   """The last part of `encode`; h's memory is taken for the states."""
   norm = stack.make_norm(model.config, model.dtype)
   variables = {'params': params['encoder']['norm']}
   states = _over_pieces(lambda part, _: norm.apply(variables, part), h)
-  return {'states': states, 'mask': mask}
+  memory = {'states': states, 'mask': mask}
+  return copy_head.with_tokens(model.config, memory, inputs)
 
 
 def choose(model, params, memory, inputs):
   """The memory of `finish`, masked to what the decoder reads (often all)."""
-  memory = copy_head.with_tokens(model.config, memory, inputs)
   if model.config.select == 'none':
     return memory
   # Only the mask comes out of jit: it would copy the states.

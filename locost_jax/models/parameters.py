@@ -1,6 +1,5 @@
 """Parameters by their paths, like 'encoder/layers/mixer/ssm/log_dt'."""
 
-import functools
 import hashlib
 import math
 
@@ -13,8 +12,8 @@ import numpy as np
 def abstract_params(model):
   """Returns the shapes of a model's parameters, without making them."""
   tokens = jax.ShapeDtypeStruct((1, 1), jnp.int32)
-  init = functools.partial(model.init, jax.random.key(0))
-  return jax.eval_shape(init, tokens, tokens)['params']
+  key = jax.eval_shape(lambda: jax.random.key(0))
+  return jax.eval_shape(model.init, key, tokens, tokens)['params']
 
 
 def count(params):

@@ -49,7 +49,9 @@ def needed_bytes(model, params, batch, shape, settings):
           leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)
       ),
       'kernels': kernels if kernels <= generate.KEPT_BYTES else 0,
-      'encoding': low_memory_encoder.encoder_bytes(model, texts, length),
+      'encoding': low_memory_encoder.encoder_bytes(
+          model, params, texts, length
+      ),
       'decoding': (states + cross + own) * itemsize + 16 * rows * c.vocab_size,
       'compiling': _COMPILING,
   }

@@ -47,7 +47,7 @@ def check(model, params, inputs, mask=None, tolerance=2e-6, by_layer=False):
     h, m = low_memory_encoder.embed(model, params, inputs, mask)
     for i in range(model.config.num_layers):
       h = low_memory_encoder.encoder_layer(model, params, i, h, m, kernels)
-    return low_memory_encoder.finish(model, params, h, m)
+    return low_memory_encoder.finish(model, params, h, m, inputs)
 
   encode = (
       layer_by_layer
@@ -149,5 +149,6 @@ def test_encoder_bytes(batch, length):
   inputs = jax.ShapeDtypeStruct((batch, length), jnp.int32)
   encode = functools.partial(low_memory_encoder.encode, model)
   found = temporary_bytes(encode, params, inputs, with_output=True)
-  ratio = low_memory_encoder.encoder_bytes(model, batch, length) / found
+  estimate = low_memory_encoder.encoder_bytes(model, params, batch, length)
+  ratio = estimate / found
   assert 1 <= ratio <= 1.3, ratio

@@ -47,7 +47,7 @@ def test_memory_matches_xla(model):
   encode = functools.partial(low_memory_encoder.encode, model)
   params = parameters.abstract_params(model)
   taken = temporary_bytes(encode, params, tokens(B, L), with_output=True)
-  estimate = low_memory_encoder.encoder_bytes(model, B, L)
+  estimate = low_memory_encoder.encoder_bytes(model, params, B, L)
   assert taken <= estimate <= 2 * taken
 
 
