@@ -164,6 +164,7 @@ def _load(values):
   # Imported late, because it takes seconds and the documents may be wrong.
   from locost_jax import load
   from locost_jax.devices import compiling
+  from locost_jax.hugging_face import configs
   from locost_jax.hugging_face import hub
   from locost_jax.workdir import find
 
@@ -188,21 +189,11 @@ def _load(values):
     )
   summarizer.prefix = values.prefix or ''
   if find.find_run(checkpoint) is None:
-    name_task_settings(checkpoint, values.prefix)
+    names = 'prefix', *summarize_flags.DECODING
+    given = {name for name in names if values[name].value is not None}
+    if line := configs.describe_task_settings(checkpoint, given):
+      _report(line)
   return summarizer, checkpoint
-
-
-def name_task_settings(checkpoint, given=None):
-  """Reports a Hugging Face directory's settings; given is --prefix."""
-  from locost_jax.hugging_face import configs
-
-  prefix, own = configs.task_settings(checkpoint)
-  if own := own | ({'prefix': prefix} if prefix and given is None else {}):
-    shown = ', '.join(f'{key}={value!r}' for key, value in own.items())
-    _report(
-        f'{checkpoint}/config.json: task_specific_params.summarization is not '
-        f'followed: {shown}; give them as flags'
-    )
 
 
 def _warn_of_training(run):

@@ -67,6 +67,11 @@ DATA = {
         "'train' to train one on the data",
         _DATA,
     ),
+    'language': Key(
+        '',
+        "name of mBART's token of the language of documents and summaries, "
+        "such as 'ro_RO'; '': the tokenizer's",
+    ),
     'vocabulary_size': Key(
         8000, 'tokens of a trained one, with extra ids', integer(104, MILLION)
     ),

@@ -240,6 +240,14 @@ def vocabulary_home(config, directory):
   )
 
 
+def in_language(vocabulary, data):
+  """Returns a vocabulary that marks texts with config.data.language, if set."""
+  if not data.language:
+    return vocabulary
+  key = 'config.data.language'
+  return vocabulary_lib.with_language(vocabulary, data.language, key)
+
+
 def find_vocabulary(config):
   """Returns the vocabulary of a config.
 
@@ -248,7 +256,8 @@ def find_vocabulary(config):
   """
   data = config.data
   if data.vocabulary != 'train':
-    return vocabulary_lib.load_vocabulary(data.vocabulary)
+    return in_language(vocabulary_lib.load_vocabulary(data.vocabulary), data)
+  in_language(None, data)  # raises if set: a trained one has no languages
   check_training(config)
   if data.cache_dir:
     home = vocabulary_home(config, data.cache_dir)

@@ -449,6 +449,21 @@ def task_settings(directory):
   return prefix, {k: v for k, v in own.items() if general.get(k) != v}
 
 
+def describe_task_settings(directory, given=()):
+  """Returns a line about `task_settings` that are not followed, or ''.
+
+  given: names of the settings that the user chose.
+  """
+  prefix, own = task_settings(directory)
+  own |= {'prefix': prefix} if prefix else {}
+  own = {key: x for key, x in own.items() if key not in given}
+  shown = ', '.join(f'{key}={x!r}' for key, x in own.items())
+  return shown and (
+      f'{directory}/config.json: task_specific_params.summarization is not '
+      f'followed: {shown}; give them as flags'
+  )
+
+
 def generation_settings(directory, report=lambda line: None, has_start=False):
   """Returns the generation settings of a Hugging Face directory.
 

@@ -208,14 +208,16 @@ def choose_vocabulary(setups, workdir):
   config.data.vocabulary or, if this is 'train', of train.init_from.
 
   Raises:
-    InputError: two of these vocabularies differ, or train.init_from has none.
+    InputError: two of these vocabularies differ, train.init_from has none, or
+      they lack config.data.language.
   """
-  name, *more = sorted({setup.config.data.vocabulary for setup in setups})
-  if more:
-    raise InputError(
-        'config.data.vocabulary must be the same in all phases, '
-        f'not {" and ".join([name, *more])}'
-    )
+  for key in 'language', 'vocabulary':
+    name, *more = sorted({setup.config.data[key] for setup in setups})
+    if more:
+      raise InputError(
+          f'config.data.{key} must be the same in all phases, '
+          f'not {" and ".join([name, *more])}'
+      )
   found, load = {}, vocabulary_lib.load_vocabulary
   begun = phases_lib.read_config(workdir) is not None
   if begun:
@@ -237,7 +239,9 @@ def choose_vocabulary(setups, workdir):
           'unknown; put its tokenizer files there, or give another '
           f'config.data.vocabulary and {_WITHOUT_ROWS}'
       )
-  (first, vocabulary), *others = found.items() or [('', None)]
+  for where, other in found.items() or [('', None)]:
+    found[where] = tasks.in_language(other, setups[0].config.data)
+  (first, vocabulary), *others = found.items()
   for where, other in others:
     if other.fingerprint != vocabulary.fingerprint:
       alternative = '' if begun else f', or {_WITHOUT_ROWS}'

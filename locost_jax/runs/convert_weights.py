@@ -82,6 +82,8 @@ def import_release(source, target):
     )
     _write_json(directory / phases_lib.CONFIG_FILE, run_config)
   notes = [f'{name}: not used by the model' for name in released.unread]
+  if line := configs.describe_task_settings(source):
+    notes.append(line)
   if not copied:
     notes.append('no supported tokenizer: the run has no vocabulary')
   return dict(

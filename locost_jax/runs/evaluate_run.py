@@ -62,6 +62,7 @@ def evaluate_run(phases, workdir, whole_split=False, by_length=False):
   checks.require_train_extra()
   tasks.check(setup.config)
   vocabulary = vocabulary_lib.load_vocabulary(setup.directory / 'vocabulary')
+  vocabulary = tasks.in_language(vocabulary, setup.config.data)
   checks.check_forced_tokens(setup.config, vocabulary)
   setup.use_vocabulary(vocabulary)
   caches = workdir / 'cache'

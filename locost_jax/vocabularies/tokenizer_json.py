@@ -174,7 +174,9 @@ def find_ids(tokenizer, is_bpe, named, config, path):
   if ends or not is_bpe:
     ids['bos'] = ends[0] if len(ends) == 2 else None
   start = config.get('decoder_start_token_id')
-  ids['start'] = start if start is not None else ids['eos' if is_bpe else 'pad']
+  if start is None:  # mBART's decoder begins with the language
+    start = ids.get('after', ids['eos' if is_bpe else 'pad'])
+  ids['start'] = start
   return ids
 
 

@@ -64,19 +64,19 @@ def after_input(vocabulary):
   return [] if i is None else [i]
 
 
-def with_language(vocabulary, name):
+def with_language(vocabulary, name, key='language'):
   """Returns a vocabulary whose texts are marked with a language: 'ro_RO'."""
   known = getattr(vocabulary, 'languages', {})
   marks = [getattr(vocabulary, key, None) for key in ('bos_id', 'after_id')]
   if not set(marks) & set(known.values()):
     raise InputError(
-        f"language={name}: the model's texts have no mark of their language; "
+        f"{key}={name}: the model's texts have no mark of their language; "
         'expected an mBART with its tokenizer.json'
     )
   if name not in known:
     near = difflib.get_close_matches(name, known, 1, 0)
     raise InputError(
-        f'language={name}: is none of the {len(known)} of the vocabulary; the '
+        f'{key}={name}: is none of the {len(known)} of the vocabulary; the '
         f'nearest is {near[0]}'
     )
   return vocabulary.with_language(name)

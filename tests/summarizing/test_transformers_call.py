@@ -7,8 +7,8 @@ import jax
 import pytest
 
 import locost_jax
-from locost_jax import summarize
 from locost_jax.errors import InputError
+from locost_jax.hugging_face import configs
 from locost_jax.hugging_face import find_builtin
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
@@ -88,7 +88,7 @@ def test_a_directory(run):
   assert found['summary_text'] == locost_jax.load(run).summarize('A text.')[0]
 
 
-def test_settings_for_summarization(tmp_path, capsys):
+def test_settings_for_summarization(tmp_path):
   """In force in the pipeline; the command names them."""
   builtin = find_builtin.find_directory('builtin:documentation')
   model = shutil.copytree(builtin, tmp_path / 'model')
@@ -111,10 +111,9 @@ def test_settings_for_summarization(tmp_path, capsys):
   )
   assert pipe(TEXT, num_beams=1) == [{'summary_text': want}]
   assert load.summarize(TEXT, num_beams=1, max_length=29) != [want]
-  capsys.readouterr()
-  summarize.name_task_settings(model)
+  said = configs.describe_task_settings(model)
   shown = "num_beams=3, max_length=30, prefix='A list of the names of ships. '; give them as flags"
-  assert f'.summarization is not followed: {shown}' in capsys.readouterr().err
+  assert f'.summarization is not followed: {shown}' in said
 
 
 def test_public_names_and_repr(summarizer):

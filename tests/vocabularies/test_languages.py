@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import types
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from configs import default
 import locost_jax
 from locost_jax import summarize
 from locost_jax.data import preprocessors
+from locost_jax.data import tasks
 from locost_jax.errors import InputError
+from locost_jax.runs import checks
 from locost_jax.summarizing import documents
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import token_places
@@ -101,6 +104,36 @@ def test_a_run_reads_the_same_marks(form, tmp_path):
 
 
 @pytest.mark.parametrize('form', FORMS)
+def test_a_run_is_in_a_language(form, tmp_path):
+  """With config.data.vocabulary, and with that of train.init_from."""
+  write(tmp_path, form)
+  config = default.get_config()
+  config.data.language = 'ro_RO'
+  setups = [types.SimpleNamespace(config=config)]
+  found = []
+  for config.data.vocabulary, config.train.init_from in (
+      (str(tmp_path), ''),
+      ('train', str(tmp_path)),
+  ):
+    (tmp_path / 'config.json').write_text('{}')
+    found.append(checks.choose_vocabulary(setups, tmp_path / 'run'))
+  found.append(tasks.in_language(found[0], config.data))
+  assert len({x.fingerprint for x in found}) == 1
+  first = found[0].start_id, found[0].bos_id
+  assert first == ((32, None) if form == 'mbart' else (1, 32))
+  ours = vocabulary_lib.load_vocabulary(tmp_path)
+  assert ours.start_id == (31 if form == 'mbart' else 1)
+  config.train.init_from = ''
+  for vocabulary in 'train', 'byte':
+    config.data.vocabulary = vocabulary
+    for find in checks.choose_vocabulary, lambda *_: tasks.find_vocabulary(
+        config
+    ):
+      with pytest.raises(InputError, match='data.language=ro_RO: .*no mark of'):
+        find(setups, tmp_path / 'run')
+
+
+@pytest.mark.parametrize('form', FORMS)
 def test_a_model_writes_a_language(form, tmp_path):
   """It begins with its token; an mBART needs no decoder_start_token_id."""
   test_source_model.release('mbart', tmp_path / 'model')
@@ -142,6 +175,8 @@ def test_the_flags(tmp_path, succeed, run_command):
   row = lambda out: json.loads(out.splitlines()[0])
   given, err = call('--prefix=the cat ', str(tmp_path / 'a.txt'))
   assert 'not followed: num_beams=2; give them as flags' in err
+  _, err = call('--prefix=the cat ', '--num_beams=2', str(tmp_path / 'a.txt'))
+  assert 'not followed' not in err
   whole, err = call(str(tmp_path / 'b.txt'))
   assert "num_beams=2, prefix='fatal '; give them as flags" in err
   given, whole = row(given), row(whole)
