@@ -415,6 +415,9 @@ def test_table_4_of_pagesum_has_p(ran):
 
 def test_table_2_of_simcas(ran):
   *_, one = of_row(ran, 'SimCAS', 'table 2', 'R-1')
+  own = {'simcas-bart_govreport': f'{SHORT} F1'}
+  scored = one._replace(out=one.out.partition('Pearson')[0])
+  assert problems([scored], 'SimCAS', own) == []
   scores = planted.rouge('simcas-bart_govreport')
   lines = [line.split() for line in one.out.splitlines()]
   titles, *rows = lines[[x[:1] == ['Pearson'] for x in lines].index(True) :]
