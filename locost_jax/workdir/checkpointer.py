@@ -105,11 +105,11 @@ class Checkpointer:
     answer, and the error of any.
     """
     with collective.raising_together():
+      if self._failed:
+        raise self._failed
       self._wait()
 
   def _wait(self):
-    if self._failed:
-      raise self._failed
     with self._explaining_disk_errors():
       self._orbax.wait_until_finished()
     if self._saving is not None:
