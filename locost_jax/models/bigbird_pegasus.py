@@ -89,21 +89,15 @@ class EncoderLayer(bart.EncoderLayer):
       return jnp.concatenate([x[:, :W], jnp.pad(x[:, last:], behind)], 1)
 
     keys, values = own.keys_values(h)
-    # Further keys have a bias, so that the block's own need one, too.
     precise = jnp.promote_types(h.dtype, jnp.float32)
     count = np.repeat([1 + c.num_random_blocks, 1], W)
     bias = jnp.asarray(np.log(count), precise)
-    further = ends(keys), ends(values), ends(mask)
-
-    def add(near, start):
-      del start
-      rows = near.bias.shape[0], 1, 1, 2 * W
-      return near.with_keys(*further, jnp.broadcast_to(bias, rows))
-
+    further = local_attention.Further(
+        ends(keys), ends(values), ends(mask), lambda start, size: bias
+    )
     position = jnp.arange(L)
     near = mask & (position >= W) & (position < last)
-    none = jnp.zeros((1, 1, 3 * W), precise)
-    window = local_attention.Window(W, 2 * W, 5 * W, none, add)
+    window = local_attention.Window(W, 2 * W, 5 * W, None, further)
     key = self.make_rng('dropout') if rate else None
     context = local_attention.in_blocks(
         own.queries(h), keys, values, near, window, rate, key

@@ -38,6 +38,9 @@ class LEDConfig(bart.BartConfig):
   max_separators: int = 64
 
   position_offset = 0
+  # Blocks on each side of a block whose keys it reads. More of them read fewer
+  # keys in vain: 9/8 of a window instead of 3/2 with one.
+  SIDES = 4
 
   def __post_init__(self):
     super().__post_init__()
@@ -57,6 +60,11 @@ class LEDConfig(bart.BartConfig):
     return (w,) * self.num_layers if isinstance(w, int) else w
 
   @property
+  def block(self):
+    """Tokens of a block: SIDES on each side of one span the widest window."""
+    return -(-(max(self.windows) // 2) // self.SIDES)
+
+  @property
   def most_global(self):
     """The most global tokens of a document."""
     separators = self.max_separators if self.separator_id >= 0 else 0
@@ -68,7 +76,8 @@ class LEDConfig(bart.BartConfig):
 
   def keys_seen(self, length):
     """Returns how many keys a query of the encoder attends to."""
-    return 3 * (max(self.windows) // 2) + min(self.most_global, length)
+    near = (1 + 2 * self.SIDES) * self.block
+    return near + min(self.most_global, length)
 
   def mixer_flops(self, batch, length):
     """See `ModelConfig`: also the projections and scores of global tokens."""
@@ -133,13 +142,11 @@ class EncoderLayer(bart.EncoderLayer):
     B, L, _ = h.shape
     exists = tokens.places < L
     keys, values = self.self_attention.keys_values(h)
-    of_global = of_places(keys), of_places(values), exists
+    further = local_attention.Further(
+        of_places(keys), of_places(values), exists
+    )
     window = local_attention.Window(
-        max(c.windows) // 2,
-        radius,
-        c.keys_seen(L),
-        None,
-        lambda read, start: read.with_keys(*of_global),
+        c.block, radius, c.keys_seen(L), None, further, c.SIDES
     )
     queries = self.self_attention.queries(h)
     context = local_attention.in_blocks(

@@ -15,7 +15,8 @@ side tokens.
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+import functools
+import math
 
 from flax import linen as nn
 import jax
@@ -138,18 +139,11 @@ class LongT5Attention(nn.Module):
     queries = self.attention.queries(x)
     L = queries.shape[1]
     side = None
-    if c.attention == GLOBAL:  # short inputs too, to make the parameters
-      side = SideTokens(*self.side_tokens(x, mask), line)
-      side = side if L >= c.global_block_size else None
+    if c.attention == GLOBAL:
+      side = side_keys(*self.side_tokens(x, mask), line, c.global_block_size)
     rate = 0.0 if deterministic else c.dropout_rate
-
-    def further(read, start):
-      if side is None:
-        return read
-      return with_side_tokens(read, side, start, c.global_block_size)
-
     window = local_attention.Window(
-        c.local_radius + 1, c.local_radius, c.keys_seen(L), near, further
+        c.local_radius + 1, c.local_radius, c.keys_seen(L), near, side
     )
     return self.attention.merge_heads(
         local_attention.in_blocks(
@@ -163,40 +157,31 @@ class LongT5Attention(nn.Module):
     )
 
 
-class SideTokens(NamedTuple):
-  """The side tokens of a batch."""
+def side_keys(keys, values, full, line, block):
+  """`local_attention.Further` of the side tokens.
 
-  keys: Any  # [B, G, H, K]
-  values: Any  # [B, G, H, K]
-  full: Any  # int [B], their number
-  line: Any  # [H, 2 G + 1], their bias, of `SharedBiases`
-
-
-def with_side_tokens(read, side, start, block):
-  """Adds the `SideTokens` of documents to a `local_attention.Read`.
-
-  `start` is the position of the first query, traced; a side token stands for
-  `block` tokens.
+  keys, values [B, G, H, K], of which full [B] exist; line: see `side_bias`; a
+  side token stands for `block` tokens.
   """
-  (B, G, H, _), W = side.keys.shape, read.bias.shape[2]
-  n = read.keys.shape[0] // B
-  bias = side_bias(side.line, start, n * W, block, side.full)
-  bias = bias.reshape(B * n, W, H, G).swapaxes(1, 2)
-  exists = jnp.arange(G) < side.full[:, None]
-  return read.with_keys(side.keys, side.values, exists, bias)
+  exists = jnp.arange(keys.shape[1]) < full[:, None]
+  bias = functools.partial(side_bias, line, block, full)
+  return local_attention.Further(keys, values, exists, bias)
 
 
-def side_bias(line, start, size, block, full):
-  """The position bias of the side tokens for a piece: [B, size, H, G].
+def side_bias(line, block, full, start, size):
+  """The position bias of the side tokens for a piece: [B, H, size, G].
 
   Args:
     line: [H, 2 G + 1], by own block - key block, from -(G + 1) on.
-    start: position of the first query, traced.
     block: tokens of a block.
     full: int [B], blocks that documents fill.
+    start: position of the first query, traced; a multiple of size.
+    size: of the piece.
   """
   G = (line.shape[1] - 1) // 2
-  own = jnp.minimum((start + jnp.arange(size)) // block, full[:, None] - 1)
+  step = math.gcd(size, block)  # as many queries have the same row
+  queries = jnp.arange(0, size, step)
+  own = jnp.minimum((start + queries) // block, full[:, None] - 1)
   # One row for each block that a piece can touch, from the one before its first
   # on, so that a query picks a row instead of G numbers.
   rows = min(size // block + 3, G + 1)
@@ -204,4 +189,4 @@ def side_bias(line, start, size, block, full):
   part = jax.lax.dynamic_slice_in_dim(line, first + 2, rows + G - 1, 1)
   matrix = causal_attention.diagonals(part, rows)  # [H, rows, G]
   own = jnp.clip(own - first, 0, rows - 1)
-  return jnp.take(matrix.swapaxes(0, 1), own, 0)
+  return jnp.repeat(jnp.take(matrix, own, 1).swapaxes(0, 1), step, 2)

@@ -106,8 +106,8 @@ class EncoderLayer(bart.EncoderLayer):
       x = jnp.pad(x, ((0, 0), (0, W), *[(0, 0)] * (x.ndim - 2)))
       return jnp.roll(x, start, 1)
 
-    add = lambda near, start: near.with_keys(*further, exists)
-    window = local_attention.Window(W, W, c.keys_seen(L), None, add, sides=0)
+    more = local_attention.Further(*further, exists)
+    window = local_attention.Window(W, W, c.keys_seen(L), None, more, sides=0)
     local = local_attention.in_blocks(*map(later, read), window, rate, draw())
     both = lambda x, y: jnp.concatenate([x, y], 1)
     far = local_attention.attend(

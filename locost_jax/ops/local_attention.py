@@ -1,11 +1,10 @@
 """Attention in pieces of queries, and to nearby keys alone.
 
 A sliding window in blocks: tokens are split into blocks of W, and the queries
-of a block attend to its own keys and those of its two neighbours, where the
-distance is at most a radius of W or less. Scores are L x 3 W, of which a piece
-exists at a time. Further keys, the same ones for all queries of a document, can
-be added: LongT5's side tokens (Guo et al. 2022), Longformer's global tokens
-(Beltagy et al. 2020).
+of a block attend to its own keys and those of its neighbours, where the
+distance is at most a radius. The scores of one piece exist at a time. Further
+keys, the same ones for all queries of a document, can be added: LongT5's side
+tokens (Guo et al. 2022), Longformer's global tokens (Beltagy et al. 2020).
 
 Axes: B batch, L length, H heads, K head width, n blocks of a piece, W tokens of
 a block, S keys, G further keys.
@@ -18,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from locost_jax.ops import long_attention
+from locost_jax.ops import mesh as mesh_lib
 
 
 def attend(queries, keys, values, mask, bias, rate=0.0, key=None):
@@ -54,29 +54,14 @@ def over_queries(function, queries, size, key=None):
   return context.swapaxes(0, 1).reshape(B, -1, H, K)[:, :L]
 
 
-class Read(NamedTuple):
-  """The S keys that the queries of n blocks of each document attend to."""
+class Further(NamedTuple):
+  """G keys that all queries of a document attend to."""
 
-  keys: Any  # [B n, S, H, K]
-  values: Any  # [B n, S, H, K]
-  mask: Any  # bool, broadcast to [B n, H, W, S]
-  bias: Any  # [B n, H, W, S], or None
-
-  def with_keys(self, keys, values, exists, bias=None):
-    """Adds keys and values [B, G, H, K] where exists, bool [B, G].
-
-    bias: [B n, H, W, G], where the others have one.
-    """
-    n, W = self.keys.shape[0] // keys.shape[0], self.mask.shape[2]
-    repeated = lambda x: jnp.repeat(x, n, 0)
-    exists = repeated(exists)[:, None, None]
-    exists = jnp.broadcast_to(exists, (*exists.shape[:2], W, keys.shape[1]))
-    return Read(
-        jnp.concatenate([self.keys, repeated(keys)], 1),
-        jnp.concatenate([self.values, repeated(values)], 1),
-        jnp.concatenate([self.mask, exists], -1),
-        None if bias is None else jnp.concatenate([self.bias, bias], -1),
-    )
+  keys: Any  # [B, G, H, K]
+  values: Any  # [B, G, H, K]
+  exists: Any  # bool [B, G]
+  # (position of the first query, size) -> broadcast to [B, H, size, G], or None
+  bias: Callable = lambda start, size: None
 
 
 class Window(NamedTuple):
@@ -84,20 +69,19 @@ class Window(NamedTuple):
 
   Attributes:
     block: W.
-    radius: largest distance of a key, at most W; may be traced.
+    radius: largest distance of a key, at most sides W; may be traced.
     seen: keys per query, further ones included.
-    bias: [H, W, 3 W], or None.
-    further: (`Read` of a piece, position of its first query) -> `Read` with
-      further keys.
-    sides: blocks on each side of a block whose keys it reads: 1, or 0 where
-      attention stays in blocks (then bias is [H, W, W]).
+    bias: [H, W, (1 + 2 sides) W], or None.
+    further: `Further` keys, or None.
+    sides: blocks on each side of a block whose keys it reads; 0 where attention
+      stays in blocks.
   """
 
   block: int
   radius: Any
   seen: int
-  bias: Any
-  further: Callable
+  bias: Any = None
+  further: Further | None = None
   sides: int = 1
 
 
@@ -109,29 +93,55 @@ def in_blocks(queries, keys, values, mask, window, rate=0.0, key=None):
     mask: bool [B, L], true at keys that may be attended to.
     rate: dropout of the weights; drawn from key.
   """
-  (B, L, H, _), W = queries.shape, window.block
-  scores = 4 * B * H * W * window.seen
-  n = min(-(-L // W), max(1, long_attention.PIECE_BYTES // scores))
-  sides, own = window.sides, jnp.arange(W)
+  (B, L, H, K), W, sides = queries.shape, window.block, window.sides
+  n = min(-(-L // W), max(1, piece_bytes() // (4 * B * H * W * window.seen)))
+  precise = jnp.promote_types(queries.dtype, jnp.float32)
   parts = [pad_blocks(x, L, W, n, sides) for x in (keys, values, mask)]
   there = jnp.arange((1 + 2 * sides) * W) - sides * W
-  distance = there[None, :] - own[:, None]
-  is_near = abs(distance) <= window.radius
+  is_near = abs(there - jnp.arange(W)[:, None]) <= window.radius
+  further, by_head = window.further, lambda x: x.swapaxes(1, 2)
+  is_wider = further is not None and further.exists.size > 0
+  if is_wider:  # made once, in the layout of their products
+    more_keys, more_values = map(by_head, further[:2])
 
   def of_piece(queries, start, key):
     k, v, valid = (neighbours(x, start, W, n, sides) for x in parts)
-    bias = window.bias
-    if bias is not None:
-      bias = jnp.broadcast_to(bias, (B * n, *bias.shape))
-    near = Read(k, v, valid[:, None, None] & is_near, bias)
-    read = window.further(near, start)
-    queries = queries.reshape(B * n, W, *queries.shape[2:])
-    context = attend(
-        queries, read.keys, read.values, read.mask, read.bias, rate, key
+    scores = long_attention.scores(
+        queries.reshape(B * n, W, H, K),
+        k,
+        (valid[:, None] & is_near)[:, None],
+        window.bias,
     )
-    return context.reshape(B, n * W, *context.shape[2:])
+    drop = functools.partial(long_attention.dropout, rate, key)
+    softmax = long_attention.Softmax.of_nothing(B * n, H, W, K, precise)
+    softmax = softmax.add(scores, v, drop(0, scores))
+    softmax = long_attention.Softmax(
+        *(
+            by_head(x.reshape(B, n, *x.shape[1:])).reshape(
+                B, H, n * W, *x.shape[3:]
+            )
+            for x in softmax
+        )
+    )
+    if is_wider:
+      scores = long_attention.scores(
+          by_head(queries),
+          more_keys,
+          further.exists[:, None, None],
+          further.bias(start, n * W),
+          form='h',
+      )
+      softmax = softmax.add(scores, by_head(more_values), drop(1, scores))
+    return softmax.context(queries.dtype)
 
   return over_queries(of_piece, queries, n * W, key)
+
+
+def piece_bytes():
+  """Bytes of the scores of a piece; on a CPU they stay near its caches."""
+  return long_attention.PIECE_BYTES // (
+      8 if mesh_lib.platform() == 'cpu' else 1
+  )
 
 
 def pad_blocks(x, L, W, n, sides):

@@ -50,6 +50,9 @@ ABSORBED = 4096
 STEP_BYTES = 128 << 20
 
 
+FORMS = {'s': ('bthk', 'bshk'), 'h': ('bhtk', 'bhsk')}
+
+
 def choose(backend, dtype, T, S, dropout_rate, head_width, split=1):
   """'plain', 'pieces' or 'cudnn': how T queries attend to S keys.
 
@@ -79,19 +82,23 @@ def plain(queries, keys, values, mask=None, bias=None, *, drop=None, form='s'):
     drop: weights [B, H, T, S] -> with dropout.
     form: 's' as above; 'h': H before T and S in all arrays.
   """
+  weights = jax.nn.softmax(scores(queries, keys, mask, bias, form))
+  if drop is not None:
+    weights = drop(weights)
+  q, k = FORMS[form]
+  return jnp.einsum(f'bhts,{k}->{q}', weights.astype(values.dtype), values)
+
+
+def scores(queries, keys, mask=None, bias=None, form='s'):
+  """q . k + bias, the lowest number where masked: [B, H, T, S]; see `plain`."""
   precise = jnp.promote_types(queries.dtype, jnp.float32)
-  q, k = ('bthk', 'bshk') if form == 's' else ('bhtk', 'bhsk')
-  scores = jnp.einsum(
+  q, k = FORMS[form]
+  out = jnp.einsum(
       f'{q},{k}->bhts', queries, keys, preferred_element_type=precise
   )
   if bias is not None:
-    scores = scores + bias
-  if mask is not None:
-    scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
-  weights = jax.nn.softmax(scores)
-  if drop is not None:
-    weights = drop(weights)
-  return jnp.einsum(f'bhts,{k}->{q}', weights.astype(values.dtype), values)
+    out = out + bias
+  return out if mask is None else jnp.where(mask, out, jnp.finfo(out.dtype).min)
 
 
 def fused(queries, keys, values, mask):
@@ -187,7 +194,8 @@ class Softmax(NamedTuple):
 
     factor: multiplies the weights of the values, [B, H, T, S] or a number.
     """
-    m = jnp.maximum(self.m, scores.max(-1))
+    # The result does not depend on m, so no gradient has to.
+    m = jax.lax.stop_gradient(jnp.maximum(self.m, scores.max(-1)))
     weights = jnp.exp(scores - m[..., None])
     old = jnp.exp(self.m - m)
     values = jnp.einsum(

@@ -69,14 +69,14 @@ def test_side_bias_query_by_query(length):
   valid = np.minimum(full * block + 2, length)
   for start, size in ((0, 8), (8, 8), (length // 8 * 8 - 8, 16)):
     got = longt5.side_bias(
-        jnp.asarray(line), start, size, block, jnp.asarray(full)
+        jnp.asarray(line), block, jnp.asarray(full), start, size
     )
     for row in range(3):
       for q in range(size):
         if start + q < valid[row]:
           own = min((start + q) // block, full[row] - 1)
           want = line[:, own - np.arange(G) + G + 1]
-          np.testing.assert_allclose(got[row, q], want, rtol=1e-6)
+          np.testing.assert_allclose(got[row, :, q], want, rtol=1e-6)
 
 
 @pytest.mark.memory
