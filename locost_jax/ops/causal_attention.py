@@ -120,7 +120,7 @@ def _over_pairs(length, size, update, carry):
   def step(carry, pair):
     return update(*pair, carry), None
 
-  carry = pieces.match_type(lambda carry: update(0, 0, 0, carry), carry)
+  carry = mesh_lib.match_type(lambda carry: update(0, 0, 0, carry), carry)
   return jax.lax.scan(step, carry, (np.arange(rows.size), rows, columns))[0]
 
 

@@ -150,7 +150,7 @@ def conv_in_groups(u, spectrum, transform, group=None):
 
   if group == D:
     return convolve(0, u)
-  return pieces.over(D, group, write, _writable(u)).astype(u.dtype)
+  return pieces.over(D, group, write, u)
 
 
 def spectra_in_groups(spectrum, channels, group):
@@ -228,9 +228,9 @@ def _conv_backward(spectrum, transform, group, keeps_spectra, kept, d_y):
       u.shape[0],
       group,
       add,
-      (_writable(d_y), jax.tree.map(jnp.zeros_like, parameters)),
+      (d_y, jax.tree.map(jnp.zeros_like, parameters)),
   )
-  return d_u.astype(u.dtype), d_parameters
+  return d_u, d_parameters
 
 
 _conv.defvjp(_conv_forward, _conv_backward)
@@ -238,11 +238,6 @@ _conv.defvjp(_conv_forward, _conv_backward)
 
 def _precise(x):
   return jnp.promote_types(x.dtype, jnp.float32)
-
-
-def _writable(x):
-  """x in a dtype that loops write in place: on a CPU not bfloat16."""
-  return x.astype(_precise(x)) if mesh_lib.platform() == 'cpu' else x
 
 
 def release_reverse(K1):

@@ -15,7 +15,6 @@ import jax
 from jax.sharding import PartitionSpec as P
 
 from locost_jax.errors import InputError
-from locost_jax.ops import pieces
 
 Result = TypeVar('Result')
 
@@ -81,7 +80,7 @@ def on_mesh(
   def local(*arguments):
     # Sum gradients over devices at the arguments, not at the (longer) spectra
     # made from them.
-    return function(*pieces.varying(arguments, axes))
+    return function(*varying(arguments, axes))
 
   return jax.shard_map(
       local,
@@ -227,3 +226,36 @@ def _place(axes):
     return axes
   pages = {ROWS: (*ROWS, SEQUENCE), SEQUENCE: None}
   return [pages.get(axis, axis) for axis in axes]
+
+
+def match_type(step, carry):
+  """Gives a loop's initial carry the type that step(carry) returns.
+
+  Inside shard_map, values equal on all devices may differ after a step.
+  """
+  if not jax.sharding.get_abstract_mesh().manual_axes:
+    return carry
+  return jax.tree.map(
+      lambda x, after: varying(x, _axes(after)),
+      carry,
+      jax.eval_shape(step, carry),
+  )
+
+
+def varying(tree, axes):
+  """Marks arrays in shard_map as varying along these mesh axes."""
+  return jax.tree.map(
+      lambda x: jax.lax.pcast(
+          x,
+          tuple(axis for axis in axes if axis not in _axes(jax.typeof(x))),
+          to='varying',
+      ),
+      tree,
+  )
+
+
+def _axes(kind):
+  """The mesh axes along which values of a type in shard_map vary."""
+  if hasattr(kind, 'vma'):  # its name in other releases of JAX
+    return kind.vma
+  return kind.manual_axis_type.varying

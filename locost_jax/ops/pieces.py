@@ -10,6 +10,8 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from locost_jax.ops import mesh as mesh_lib
+
 
 @functools.partial(
     jax.tree_util.register_dataclass,
@@ -27,11 +29,15 @@ class Piece:
 
   def take(self, x, axis):
     """The piece of x along this axis."""
-    return jax.lax.dynamic_slice_in_dim(x, self.start, self.is_new.size, axis)
+    size = self.is_new.size
+    bits = jax.lax.dynamic_slice_in_dim(_as_bits(x), self.start, size, axis)
+    return _of_bits(bits, x)
 
   def put(self, x, part, axis):
     """x with the piece replaced by part."""
-    return jax.lax.dynamic_update_slice_in_dim(x, part, self.start, axis)
+    bits, part = _as_bits((x, part))
+    new = jax.lax.dynamic_update_slice_in_dim(bits, part, self.start, axis)
+    return _of_bits(new, x)
 
   def choose(self, new, old, axis):
     """`new` at the new elements along this axis, `old` elsewhere."""
@@ -53,6 +59,8 @@ def over(length, size, update, carry):
     length: of the axis.
     size: of a piece, at most `length`.
     update: (Piece, carry) -> carry of the same shapes.
+
+  It has no gradient if the carry holds bfloat16 on a CPU.
   """
 
   def run(index, carry):
@@ -60,8 +68,47 @@ def over(length, size, update, carry):
     is_new = start + jnp.arange(size) >= index * size
     return update(Piece(index, start, is_new, bool(length % size)), carry)
 
-  carry = match_type(functools.partial(run, jnp.asarray(0)), carry)
-  return jax.lax.fori_loop(0, -(-length // size), run, carry)
+  def run_bits(index, bits):
+    return _as_bits(run(index, _of_bits(bits, carry)))
+
+  carry = mesh_lib.match_type(functools.partial(run, jnp.asarray(0)), carry)
+  bits = jax.lax.fori_loop(0, -(-length // size), run_bits, _as_bits(carry))
+  return _of_bits(bits, carry)
+
+
+def _as_bits(tree):
+  """On a CPU arrays of bfloat16 as uint16, without gradients.
+
+  Their pieces are read and written in place. XLA would convert the whole array
+  to float32 and back for every piece.
+  """
+  if mesh_lib.platform() != 'cpu':
+    return tree
+  return jax.tree.map(
+      lambda x: _bits(x) if x.dtype == jnp.bfloat16 else x, tree
+  )
+
+
+@jax.custom_jvp
+def _bits(x):
+  """The bits of bfloat16 x as uint16."""
+  return jax.lax.bitcast_convert_type(x, jnp.uint16)
+
+
+@_bits.defjvp
+def _bits_jvp(primals, tangents):
+  raise NotImplementedError('bits have no gradient: expected a custom one')
+
+
+def _of_bits(tree, like):
+  """What `_as_bits` took, with the dtypes of `like`."""
+  return jax.tree.map(
+      lambda x, own: x
+      if x.dtype == own.dtype
+      else jax.lax.bitcast_convert_type(x, own.dtype),
+      tree,
+      like,
+  )
 
 
 def tie(constants, to):
@@ -73,36 +120,3 @@ def tie(constants, to):
   stay inside.
   """
   return jax.lax.optimization_barrier((constants, to))[0]
-
-
-def match_type(step, carry):
-  """Gives a loop's initial carry the type that step(carry) returns.
-
-  Inside shard_map, values equal on all devices may differ after a step.
-  """
-  if not jax.sharding.get_abstract_mesh().manual_axes:
-    return carry
-  return jax.tree.map(
-      lambda x, after: varying(x, _axes(after)),
-      carry,
-      jax.eval_shape(step, carry),
-  )
-
-
-def varying(tree, axes):
-  """Marks arrays in shard_map as varying along these mesh axes."""
-  return jax.tree.map(
-      lambda x: jax.lax.pcast(
-          x,
-          tuple(axis for axis in axes if axis not in _axes(jax.typeof(x))),
-          to='varying',
-      ),
-      tree,
-  )
-
-
-def _axes(kind):
-  """The mesh axes along which values of a type in shard_map vary."""
-  if hasattr(kind, 'vma'):  # its name in other releases of JAX
-    return kind.vma
-  return kind.manual_axis_type.varying

@@ -81,7 +81,9 @@ def add_other_parts(y, u, log_z, w, axis):
 
   T = ssm_kernel.tile_size(l)
   group = ssm_kernel.group_size(log_z, C * B, T, -(-l // T))
-  return pieces.over(D, min(group, D), write, y)
+  # Its gradient is JAX's own, see `pieces.over`.
+  y, dtype = y.astype(wide.dtype), y.dtype
+  return pieces.over(D, min(group, D), write, y).astype(dtype)
 
 
 def _scan(own, log_z, l, axis):
