@@ -140,8 +140,9 @@ read_env() {
     '' | *[!0-9]*) fail "$ENV_FILE: RESTARTS=$RESTARTS: expected a number" ;;
   esac
   case $WORKDIR in
-    *://*) fail "$ENV_FILE: WORKDIR=$WORKDIR: expected a directory that all" \
-      "hosts see, on a mounted file system; launch/README.md says how" ;;
+    gs://*) ;;
+    *://*) fail "$ENV_FILE: WORKDIR=$WORKDIR: expected gs:// or a directory" \
+      'that all hosts see' ;;
   esac
 }
 
@@ -183,9 +184,13 @@ combine_statuses() {
 
 # newest_checkpoint: prints the manifest of the newest checkpoint in WORKDIR.
 newest_checkpoint() {
-  # shellcheck disable=SC2012
-  ls -td "$WORKDIR"/checkpoints/*/manifest.json \
-    "$WORKDIR"/*/checkpoints/*/manifest.json 2>/dev/null | head -n 1 || true
+  local files='checkpoints/*/manifest.json'
+  case $WORKDIR in
+    gs://*) gcloud storage ls -l "$WORKDIR/$files" "$WORKDIR/*/$files" \
+      2>/dev/null | grep gs:// | sort -k 2 | tail -n 1 | sed 's/.* //' ;;
+    # shellcheck disable=SC2012,SC2086
+    *) ls -td "$WORKDIR"/$files "$WORKDIR"/*/$files 2>/dev/null | head -n 1 ;;
+  esac || true
 }
 
 # should_retry STATUS: whether the same command would continue the run.

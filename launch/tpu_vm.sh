@@ -88,9 +88,9 @@ pause() {
 check_run() {
   local found line status=0 kib
   case $WORKDIR in
-    /*) ;;
-    *) fail "$ENV_FILE: WORKDIR=$WORKDIR: expected a path from / on, of a disk" \
-      'that outlives the TPU' ;;
+    /* | gs://*) ;;
+    *) fail "$ENV_FILE: WORKDIR=$WORKDIR: expected gs://, or a path from / on of" \
+      'a disk that outlives the TPU' ;;
   esac
   found=$(
     ENVIRONMENT=() PREFLIGHT=yes  # XLA_FLAGS may be for TPUs only

@@ -182,7 +182,7 @@ def needs(fakes, *paths, status=0):
             ('=/mnt/', '='),
             'README.md',
             0,
-            'WORKDIR=runs/a run: expected a path',
+            'WORKDIR=runs/a run: expected gs://, or',
         ),
     ],
 )
@@ -397,9 +397,9 @@ def test_create_waits(fakes):
   assert status == 1 and 'slice is FAILED' in err
 
 
-def report(fakes):
-  """Returns the workers' states, sorted."""
-  fakes.answer([' list ', [dict(out='ACTIVE')]])
+def report(fakes, *rules):
+  """Returns the workers' states, sorted; rules: further answers."""
+  fakes.answer([' list ', [dict(out='ACTIVE')]], *rules)
   status, out, err = fakes.run('tpu_vm.sh', 'status')
   assert status == 0, err
   first, *rest = out.splitlines()
@@ -535,3 +535,14 @@ def test_the_newest_checkpoint_of_a_run(fakes, tmp_path):
     os.utime(directory / 'manifest.json', (age, age))
   newest = tmp_path / 'a run/long/checkpoints/2/manifest.json'
   assert report(fakes) == [f'saved {newest}'] * 2 + ['unchecked'] * 2
+
+
+def test_the_newest_checkpoint_of_a_run_in_a_bucket(fakes):
+  """By the time that gcloud shows; its last line is the sum."""
+  fakes.write(ENV.replace('/mnt/runs/a run', 'gs://b/run'))
+  assert fakes.run('tpu_vm.sh', 'setup')[0] == 0
+  files = 'gs://b/run/long/checkpoints/2', 'gs://b/run/checkpoints/9'
+  lines = [f'  9  2026-0{9 - i}-01T00:00:00Z  {x}' for i, x in enumerate(files)]
+  out = '\n'.join(f'{line}/manifest.json' for line in lines) + '\nTOTAL: 2\n'
+  found = report(fakes, ['storage ls', [dict(out=out)] * 2])
+  assert found == [f'saved {files[0]}/manifest.json'] * 2 + ['unchecked'] * 2
