@@ -65,6 +65,10 @@ class LongT5Config(stack.T5StyleConfig):
       return near
     return near + length // self.global_block_size
 
+  def mixer_bytes(self, batch, length):
+    """See `ModelConfig`: scores exist twice, with and without their bias."""
+    return super().mixer_bytes(batch, length) * 2 // 3
+
 
 def block_sums(x, mask, size):
   """The sums of the blocks' tokens, the rest added to the last full block.
