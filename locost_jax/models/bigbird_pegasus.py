@@ -70,6 +70,11 @@ class BigBirdPegasusConfig(bart.BartConfig):
     """Keys per query of the encoder, with those of the 2 W global queries."""
     return 7 * self.block_size if self.is_sparse(length) else length
 
+  def mixer_bytes(self, batch, length):
+    """See `ModelConfig`: scores of sparse attention exist twice."""
+    parts = 2 if self.is_sparse(length) else 3
+    return super().mixer_bytes(batch, length) * parts // 3
+
 
 class EncoderLayer(bart.EncoderLayer):
   """One layer of the encoder; a step of `nn.scan`."""
