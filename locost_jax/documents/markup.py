@@ -240,7 +240,7 @@ class _Page:
     self._left_out, self._is_plain = left_out, is_plain
     self._in_formula, self._has_formulas = False, '<math' in text
     self._lists = numbering.PageLists(self._parts)
-    at = 0
+    at, text = 0, _MARK.sub('', text)  # a reference has no mark either
     while found := _MARKUP.search(text, at):
       self._add(unescape(text[at : found.start()]))
       at = found.end()
@@ -348,7 +348,8 @@ class _Page:
         self._left_out.add(*element.dropped, ' '.join(words), count)
 
   def _add(self, data):
-    data = _MARK.sub('', data)
+    if not data:
+      return
     if self._verbatim:
       data = data.replace('\n', '\2').replace(' ', '\3')
     elif self._in_formula:
@@ -370,11 +371,17 @@ class _Page:
     text = re.sub('\6([^\7]*)\7(?=[\0-\3 ]*\x08)', '\\1', text)
     text = text.replace('\x08', '')
     text = re.sub('\6([^\7]*)\7[\0\1 ]*(\4?) *', '\\2\\1 ', text)
-    text = re.sub(' {2,}', ' ', text)
-    text = re.sub(' ?([\0\1\2]) ?', r'\1', text)
-    text = re.sub('\1*\0[\0\1]*', '\n\n', text)
-    text = re.sub('\1+|\2', '\n', text).replace('\3', ' ')
-    return re.sub(r'\n{3,}', '\n\n', text).strip()
+    text = re.sub('  +', ' ', text)
+    for mark in '\0\1\2':
+      text = text.replace(f' {mark}', mark)
+    text = re.sub('[\0-\2](?: ?[\0-\2])* ?', _break, text)
+    return text.replace('\3', ' ').strip()
+
+
+def _break(found):
+  """Returns the line breaks that a run of marks stands for, at most two."""
+  marks = re.sub('\1*\0[\0\1]*', '\n\n', found[0].replace(' ', ''))
+  return re.sub('\1+|\2', '\n', marks)[:2]
 
 
 def write_marks(text):
@@ -429,4 +436,6 @@ def _grouped(text, after=''):
 
 def unescape(text):
   """Returns text with its character references replaced."""
-  return html.unescape(_LONG_NUMBER.sub('\ufffd', text))
+  return (
+      html.unescape(_LONG_NUMBER.sub('\ufffd', text)) if '&' in text else text
+  )
