@@ -185,10 +185,10 @@ combine_statuses() {
 # newest_checkpoint: prints the manifest of the newest checkpoint in WORKDIR.
 newest_checkpoint() {
   local files='checkpoints/*/manifest.json'
+  # shellcheck disable=SC2012,SC2086
   case $WORKDIR in
     gs://*) gcloud storage ls -l "$WORKDIR/$files" "$WORKDIR/*/$files" \
       2>/dev/null | grep gs:// | sort -k 2 | tail -n 1 | sed 's/.* //' ;;
-    # shellcheck disable=SC2012,SC2086
     *) ls -td "$WORKDIR"/$files "$WORKDIR"/*/$files 2>/dev/null | head -n 1 ;;
   esac || true
 }

@@ -100,10 +100,10 @@ expect_no_run() {
 status() {
   local newest files='checkpoints/*/manifest.json'
   # A disk that hangs must not hang the answer.
+  # shellcheck disable=SC2012,SC2086
   newest=$(case $1 in
     gs://*) timeout 20 gcloud storage ls -l "$1/$files" "$1/*/$files" |
       grep gs:// | sort -k 2 | tail -n 1 | sed 's/.* //' ;;
-    # shellcheck disable=SC2012,SC2086
     *) timeout 20 ls -td "$1"/$files "$1"/*/$files | head -n 1 ;;
   esac 2>/dev/null) || true
   [ -z "$newest" ] || say saved "$newest"

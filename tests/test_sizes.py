@@ -15,9 +15,9 @@ ROOT = Path(__file__).parent.parent
 BUDGETS = {
     'lines of locost_jax/': 38_900,  # with templates, CSS and JS
     'lines of code in locost_jax/': 25_020,
-    'lines of configs/ and launch/': 3_015,
-    'lines of papers/ and bench/': 4_535,
-    'lines of tests/': 46_400,  # of Python
+    'lines of configs/ and launch/': 3_026,
+    'lines of papers/ and bench/': 4_515,
+    'lines of tests/': 45_800,  # of Python
     'words of *.md': 20_000,  # as `wc -w` counts them
     'words of prose in *.md': 10_000,  # without tables and code
     'lines of README.md': 130,

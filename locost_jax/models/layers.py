@@ -236,24 +236,17 @@ ACTIVATIONS = {
 }
 
 
-def _rounded_once(activate):
-  """(x, gate) -> activate(x) gate; without a gate activate(x).
+def _activated(activate, x, *gate):
+  """activate(x), multiplied by a gate if there is one.
 
-  In bfloat16 on a CPU, which rounds after every operation (2.7 times as long),
-  it is computed in float32, also again by the backward pass.
+  In bfloat16 on a CPU, where rounding every operation takes 2.7 times as long,
+  it is computed in float32, by the backward pass again.
   """
-
-  def run(x, *gate):
-    return math.prod(gate, start=activate(x))
-
-  def wide(*xs):
-    return run(*map(at_least_float32, xs)).astype(xs[0].dtype)
-
-  def choose(*xs):
-    rounds = xs[0].dtype == jnp.bfloat16 and mesh_lib.platform() == 'cpu'
-    return jax.checkpoint(wide)(*xs) if rounds else run(*xs)
-
-  return choose
+  run = lambda x, *gate: math.prod(gate, start=activate(x))
+  if x.dtype != jnp.bfloat16 or mesh_lib.platform() != 'cpu':
+    return run(x, *gate)
+  wide = lambda *xs: run(*map(at_least_float32, xs)).astype(x.dtype)
+  return jax.checkpoint(wide)(x, *gate)
 
 
 class FeedForward(nn.Module):
@@ -274,11 +267,8 @@ class FeedForward(nn.Module):
     project = functools.partial(dense, dtype=self.dtype, use_bias=self.use_bias)
     gate, _, name = self.form.rpartition('-')
     activate = ACTIVATIONS['gelu_new' if gate and name == 'gelu' else name]
-    if gate:
-      hidden = project(F, D**-0.5, name='wi_0')(x)
-      others = (project(F, D**-0.5, name='wi_1')(x),)
-    else:
-      hidden, others = project(F, D**-0.5, name='wi')(x), ()
-    hidden = _rounded_once(activate)(hidden, *others)
+    names = ('wi_0', 'wi_1') if gate else ('wi',)
+    inner = [project(F, D**-0.5, name=name)(x) for name in names]
+    hidden = _activated(activate, *inner)
     hidden = nn.Dropout(self.dropout_rate)(hidden, deterministic)
     return project(D, F**-0.5, name='wo')(hidden)

@@ -271,10 +271,11 @@ class LocostMixer(nn.Module):
         made before; None: made here.
       lean: see `convolve`.
     """
-    if self.is_initializing():  # only the parameters count
-      return self.ssm.all and u
     if spectrum is None:
-      return convolve(self.config, u, *self.ssm.discretised(), lean)
+      parameters = self.ssm.discretised()
+      if self.is_initializing():  # only the parameters count
+        return u
+      return convolve(self.config, u, *parameters, lean)
     transform = transform_of(self.config, u.shape[2])
     return long_conv.conv_in_groups(u, spectrum, transform)
 

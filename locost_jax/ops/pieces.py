@@ -35,8 +35,8 @@ class Piece:
 
   def put(self, x, part, axis):
     """x with the piece replaced by part."""
-    bits, part = _as_bits((x, part))
-    new = jax.lax.dynamic_update_slice_in_dim(bits, part, self.start, axis)
+    both = _as_bits(x), _as_bits(part)
+    new = jax.lax.dynamic_update_slice_in_dim(*both, self.start, axis)
     return _of_bits(new, x)
 
   def choose(self, new, old, axis):
@@ -69,24 +69,23 @@ def over(length, size, update, carry):
     return update(Piece(index, start, is_new, bool(length % size)), carry)
 
   def run_bits(index, bits):
-    return _as_bits(run(index, _of_bits(bits, carry)))
+    after = run(index, jax.tree.map(_of_bits, bits, carry))
+    return jax.tree.map(_as_bits, after)
 
   carry = mesh_lib.match_type(functools.partial(run, jnp.asarray(0)), carry)
-  bits = jax.lax.fori_loop(0, -(-length // size), run_bits, _as_bits(carry))
-  return _of_bits(bits, carry)
+  bits = jax.tree.map(_as_bits, carry)
+  bits = jax.lax.fori_loop(0, -(-length // size), run_bits, bits)
+  return jax.tree.map(_of_bits, bits, carry)
 
 
-def _as_bits(tree):
-  """On a CPU arrays of bfloat16 as uint16, without gradients.
+def _as_bits(x):
+  """On a CPU bfloat16 x as uint16, without gradients.
 
-  Their pieces are read and written in place. XLA would convert the whole array
-  to float32 and back for every piece.
+  Its pieces are read and written in place. XLA would convert the whole array to
+  float32 and back for every piece.
   """
-  if mesh_lib.platform() != 'cpu':
-    return tree
-  return jax.tree.map(
-      lambda x: _bits(x) if x.dtype == jnp.bfloat16 else x, tree
-  )
+  is_converted = x.dtype == jnp.bfloat16 and mesh_lib.platform() == 'cpu'
+  return _bits(x) if is_converted else x
 
 
 @jax.custom_jvp
@@ -100,15 +99,10 @@ def _bits_jvp(primals, tangents):
   raise NotImplementedError('bits have no gradient: expected a custom one')
 
 
-def _of_bits(tree, like):
-  """What `_as_bits` took, with the dtypes of `like`."""
-  return jax.tree.map(
-      lambda x, own: x
-      if x.dtype == own.dtype
-      else jax.lax.bitcast_convert_type(x, own.dtype),
-      tree,
-      like,
-  )
+def _of_bits(x, like):
+  """What `_as_bits` took, with the dtype of `like`."""
+  is_same = x.dtype == like.dtype
+  return x if is_same else jax.lax.bitcast_convert_type(x, like.dtype)
 
 
 def tie(constants, to):

@@ -76,6 +76,39 @@ def score(metrics, name, lower_is_better=('loss',)):
   return -mean if name.rpartition('/')[2] in lower_is_better else mean
 
 
+def scored(metrics, name, lower_is_better):
+  """Returns metrics with their `score`, if it exists."""
+  own = SCORE, SCORE_OF
+  metrics = {key: float(x) for key, x in metrics.items() if key not in own}
+  best_by = score(metrics, name, lower_is_better)
+  if best_by is None:
+    return metrics
+  return metrics | {SCORE: best_by, SCORE_OF: name}
+
+
+def saver(finish, is_shared):
+  """Returns Orbax's writer of steps.
+
+  Args:
+    finish: function, called when all files of a step are written, before they
+      get their name.
+    is_shared: whether all hosts write to one directory; else each has its own.
+  """
+  import orbax.checkpoint as ocp  # late, it takes a second
+
+  hosts, host = ocp.options.MultiprocessingOptions(), jax.process_index()
+  if not is_shared:
+    hosts = ocp.options.MultiprocessingOptions(
+        host, {host}, barrier_sync_key_prefix=f'host-{host}'
+    )
+  options = ocp.CompositeOptions(multiprocessing_options=hosts)
+  return ocp.AsyncCheckpointer(
+      ocp.CompositeCheckpointHandler(composite_options=options),
+      async_options=ocp.options.AsyncOptions(post_finalization_callback=finish),
+      multiprocessing_options=hosts,
+  )
+
+
 def latest_step(directory):
   """Returns the most recent finished step, or None."""
   directory = Path(directory)

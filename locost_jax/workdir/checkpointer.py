@@ -16,6 +16,7 @@ manifest and renames a damaged one to STEP.damaged. Nothing is deleted.
 """
 
 import contextlib
+import functools
 import json
 from pathlib import Path
 import shutil
@@ -49,7 +50,10 @@ class Checkpointer:
   def __init__(self, directory, config, lower_is_better=('loss',)):
     """Opens or makes WORKDIR/checkpoints; removes partially written steps."""
     self._directory = Path(directory).absolute()
-    self._config, self._lower_is_better = config, lower_is_better
+    self._config = config
+    self._scored = functools.partial(
+        checkpoint.scored, name=config.metric, lower_is_better=lower_is_better
+    )
     self._saving = None  # the step that may not be on disk yet
     self._failed = None  # an error that `check` raised
     self._mirror = bucket_run.mirror_of(self._directory)
@@ -59,22 +63,7 @@ class Checkpointer:
       for path in self._directory.glob(f'*{checkpoint.UNFINISHED}*'):
         shutil.rmtree(path, ignore_errors=True)
     silence_failed_saves()
-    together, host = ocp.options.MultiprocessingOptions(), jax.process_index()
-    if not self._mirror.is_shared:  # each host has a directory of its own
-      together = ocp.options.MultiprocessingOptions(
-          host, {host}, barrier_sync_key_prefix=f'host-{host}'
-      )
-    self._orbax = ocp.AsyncCheckpointer(
-        ocp.CompositeCheckpointHandler(
-            composite_options=ocp.CompositeOptions(
-                multiprocessing_options=together
-            )
-        ),
-        async_options=ocp.options.AsyncOptions(
-            post_finalization_callback=self._finish
-        ),
-        multiprocessing_options=together,
-    )
+    self._orbax = checkpoint.saver(self._finish, self._mirror.is_shared)
 
   def save(self, step, state, loop):
     """Copies the state off the devices and writes it in the background.
@@ -253,19 +242,7 @@ class Checkpointer:
       _remove(self._directory / str(step))
       self._mirror.remove(self._directory / str(step))
 
-  def _scored(self, metrics):
-    """Returns metrics with the score of the current metric."""
-    name, ours = self._config.metric, (checkpoint.SCORE, checkpoint.SCORE_OF)
-    metrics = {
-        key: float(value) for key, value in metrics.items() if key not in ours
-    }
-    best_by = checkpoint.score(metrics, name, self._lower_is_better)
-    if best_by is None:
-      return metrics
-    return metrics | {checkpoint.SCORE: best_by, checkpoint.SCORE_OF: name}
-
   def _finish(self):
-    # Called on the first host after all files are written, before the rename.
     for path in self._directory.glob(f'{self._saving}{checkpoint.UNFINISHED}*'):
       metrics = path / checkpoint.METRICS
       metrics.parent.mkdir(exist_ok=True)
