@@ -49,7 +49,7 @@ ABSORBED = 4096
 # for 2.8 million tokens with 12 heads and one row.
 STEP_BYTES = 128 << 20
 
-
+# form -> axes of queries and keys, see `plain`.
 FORMS = {'s': ('bthk', 'bshk'), 'h': ('bhtk', 'bhsk')}
 
 
