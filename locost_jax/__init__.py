@@ -41,15 +41,7 @@ def __getattr__(name: str) -> typing.Any:
   """Imports the public names on first use, so that importing stays instant."""
   if name not in _MODULES:
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-  import gc
-
-  was_enabled = gc.isenabled()
-  gc.disable()  # imports make many objects and no garbage
-  try:
-    return getattr(importlib.import_module(_MODULES[name]), name)
-  finally:
-    if was_enabled:
-      gc.enable()
+  return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

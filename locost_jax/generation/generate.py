@@ -9,6 +9,7 @@ tokens at a time, and reports its progress; so does `encode`.
 Axes: B documents, L input length, T max_length, V vocabulary.
 """
 
+import collections
 from collections.abc import Callable
 import dataclasses
 import functools
@@ -33,14 +34,19 @@ KEPT_BYTES = 2 << 30
 class KeptKernels:
   """A cache of the encoder's kernels, which depend on weights and length only.
 
-  Kernels are kept from the second input of a length on, so that a book read
-  once takes no memory afterwards. Together they take at most KEPT_BYTES; the
-  least recently used are dropped.
+  They are kept from the second input of a length on, so that a book read once
+  takes no memory afterwards, or from the first where `expect` knows of more.
+  Together they take at most KEPT_BYTES; the least recently used are dropped.
   """
 
   def __init__(self, model, params):
     self._model, self._params = model, params
     self._kept = {}  # length -> kernels or None, the most recently used last
+
+  def expect(self, lengths):
+    """lengths: of all inputs that follow; those that recur are kept at once."""
+    counts = collections.Counter(lengths)
+    self._kept = {n: None for n in counts if counts[n] > 1} | self._kept
 
   def get(self, length):
     """Returns the kernels for inputs of this length, or None."""

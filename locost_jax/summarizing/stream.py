@@ -103,13 +103,15 @@ def stream(summarizer, jobs, options, progress, name=None):
       for job in tokenized:
         report_unknown(summarizer.vocabulary, job, job.pages, progress)
         report_separators(summarizer.config, job, progress)
-    for shape, batch in reading.make_batches(
+    batches = reading.make_batches(
         tokenized,
         lambda job: reading.padded_shape(
             config, job.pages, bool(summarizer.pages), _SMALLEST_LENGTH
         ),
         lambda shape: batch_memory.most_rows(summarizer, options, shape),
-    ):
+    )
+    summarizer.kernels.expect(shape[-1] for shape, _ in batches)
+    for shape, batch in batches:
       progress.head(_head(batch, jobs, name))
       most = batch_memory.most_rows(summarizer, options, shape)
       if not most:

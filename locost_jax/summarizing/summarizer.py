@@ -61,6 +61,7 @@ class Summarizer:
     source: the checkpoint or directory it was loaded from, or ''.
     fields: config.data of the run that trained it, which names fields, or {}.
     prefix: stands in front of every text: T5's 'summarize: '.
+    kernels: the encoder's, a `generate.KeptKernels`.
   """
 
   def __init__(
@@ -81,7 +82,7 @@ class Summarizer:
     self.pages = pages or page_reading.choose_pages(model.config, None, {})
     self.source = source
     self.fields, self.prefix = {}, ''
-    self._kernels = generate.KeptKernels(self.model, self.params)
+    self.kernels = generate.KeptKernels(self.model, self.params)
 
   def __repr__(self) -> str:
     name = type(self.config).__name__.removesuffix('Config')
@@ -112,7 +113,7 @@ class Summarizer:
     selects, at the selected ones.
     """
     inputs, input_mask = self._check(inputs, input_mask)
-    steps = generate.Steps(self._kernels.get(inputs.shape[-1]))
+    steps = generate.Steps(self.kernels.get(inputs.shape[-1]))
     return generate.encode(self.model, self.params, inputs, input_mask, steps)
 
   def logits(
@@ -180,7 +181,7 @@ class Summarizer:
     length = inputs.shape[-1]
     padding = [(0, 0)] * inputs.ndim
     padding[-1] = 0, reading.padded_length(self.config, length) - length
-    kernels = self._kernels.get(length + padding[-1][1])
+    kernels = self.kernels.get(length + padding[-1][1])
     model = self.model
     if global_attention_mask is not None:
       model, input_mask = self._mark(input_mask, global_attention_mask)

@@ -185,6 +185,8 @@ def test_kernels_are_kept_from_the_second_call_on(summarizer, monkeypatch):
   assert kept.get(32) is None and kept.get(32) is not None  # 48 is dropped
   assert kept.get(64) is first
   assert kept.get(48) is None
+  kept.expect([96, 48, 96])
+  assert kept.get(96) is not None
 
 
 def test_progress_ends_with_the_last_text(summarizer, documents, monkeypatch):

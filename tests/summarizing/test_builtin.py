@@ -51,6 +51,17 @@ def test_made_from_a_run(tiny):
   assert source.name == 'locost' and source.params.keys() == theirs.keys()
 
 
+def test_documents_of_one_length_share_kernels(tiny, monkeypatch):
+  """From the first document on, though they are read one by one."""
+  model, given = locost_jax.load(tiny), []
+  get = model.kernels.get
+  monkeypatch.setattr(
+      model.kernels, 'get', lambda n: given.append(get(n)) or given[-1]
+  )
+  model.summarize(['a b', 'b a'], batch_size=1, max_length=4)
+  assert len(given) == 2 and given[0] is given[1] is not None
+
+
 def test_unknown_name(tiny):
   with pytest.raises(InputError, match='builtin:x: expected builtin:tiny'):
     locost_jax.load('builtin:x')
