@@ -17,7 +17,7 @@ BUDGETS = {
     'lines of code in locost_jax/': 25_020,
     'lines of configs/ and launch/': 3_026,
     'lines of papers/ and bench/': 4_515,
-    'lines of tests/': 45_800,  # of Python
+    'lines of tests/': 45_850,  # of Python
     'words of *.md': 20_000,  # as `wc -w` counts them
     'words of prose in *.md': 10_000,  # without tables and code
     'lines of README.md': 130,
