@@ -99,7 +99,8 @@ def in_blocks(queries, keys, values, mask, window, rate=0.0, key=None):
   parts = [pad_blocks(x, L, W, n, sides) for x in (keys, values, mask)]
   there = jnp.arange((1 + 2 * sides) * W) - sides * W
   is_near = abs(there - jnp.arange(W)[:, None]) <= window.radius
-  further, by_head = window.further, lambda x: x.swapaxes(1, 2)
+  further: Any = window.further
+  by_head = lambda x: x.swapaxes(1, 2)
   is_wider = further is not None and further.exists.size > 0
   if is_wider:  # made once, in the layout of their products
     more_keys, more_values = map(by_head, further[:2])
@@ -139,9 +140,8 @@ def in_blocks(queries, keys, values, mask, window, rate=0.0, key=None):
 
 def piece_bytes():
   """Bytes of the scores of a piece; on a CPU they stay near its caches."""
-  return long_attention.PIECE_BYTES // (
-      8 if mesh_lib.platform() == 'cpu' else 1
-  )
+  parts = 8 if mesh_lib.platform() == 'cpu' else 1
+  return long_attention.PIECE_BYTES // parts
 
 
 def pad_blocks(x, L, W, n, sides):

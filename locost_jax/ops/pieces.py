@@ -101,8 +101,8 @@ def _bits_jvp(primals, tangents):
 
 def _of_bits(x, like):
   """What `_as_bits` took, with the dtype of `like`."""
-  is_same = x.dtype == like.dtype
-  return x if is_same else jax.lax.bitcast_convert_type(x, like.dtype)
+  is_bits = (x.dtype, like.dtype) == (jnp.uint16, jnp.bfloat16)
+  return jax.lax.bitcast_convert_type(x, like.dtype) if is_bits else x
 
 
 def tie(constants, to):

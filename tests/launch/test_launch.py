@@ -64,7 +64,11 @@ def test_scripts_use_no_features_missing_in_bash_of_macos():
         ('ADDED=two words', 'two words', 'expected ENVIRONMENT=NAME=value'),
         ('ZONE=', 'ZONE=a\nZONE=', 'line 9: ZONE: expected once'),
         ('=spot', '=cheap', 'CAPACITY=cheap: expected spot, queued or on-de'),
-        ('/mnt/runs', 's3://b', 'WORKDIR=s3://b/a run: expected gs:// or a dir'),
+        (
+            '/mnt/runs',
+            's3://b',
+            'WORKDIR=s3://b/a run: expected gs:// or a dir',
+        ),
     ],
 )
 def test_bad_env_files(fakes, old, new, expected):
