@@ -99,11 +99,10 @@ def in_blocks(queries, keys, values, mask, window, rate=0.0, key=None):
   parts = [pad_blocks(x, L, W, n, sides) for x in (keys, values, mask)]
   there = jnp.arange((1 + 2 * sides) * W) - sides * W
   is_near = abs(there - jnp.arange(W)[:, None]) <= window.radius
-  further: Any = window.further
-  by_head = lambda x: x.swapaxes(1, 2)
-  is_wider = further is not None and further.exists.size > 0
-  if is_wider:  # made once, in the layout of their products
-    more_keys, more_values = map(by_head, further[:2])
+  further, by_head = window.further, lambda x: x.swapaxes(1, 2)
+  if further is not None:  # once, in the layout of their products
+    made = dict(keys=by_head(further.keys), values=by_head(further.values))
+    further = further._replace(**made)
 
   def of_piece(queries, start, key):
     k, v, valid = (neighbours(x, start, W, n, sides) for x in parts)
@@ -124,15 +123,15 @@ def in_blocks(queries, keys, values, mask, window, rate=0.0, key=None):
             for x in softmax
         )
     )
-    if is_wider:
+    if further is not None and further.exists.size:
       scores = long_attention.scores(
           by_head(queries),
-          more_keys,
+          further.keys,
           further.exists[:, None, None],
           further.bias(start, n * W),
           form='h',
       )
-      softmax = softmax.add(scores, by_head(more_values), drop(1, scores))
+      softmax = softmax.add(scores, further.values, drop(1, scores))
     return softmax.context(queries.dtype)
 
   return over_queries(of_piece, queries, n * W, key)
