@@ -101,8 +101,8 @@ def in_blocks(queries, keys, values, mask, window, rate=0.0, key=None):
   is_near = abs(there - jnp.arange(W)[:, None]) <= window.radius
   further, by_head = window.further, lambda x: x.swapaxes(1, 2)
   if further is not None:  # once, in the layout of their products
-    made = dict(keys=by_head(further.keys), values=by_head(further.values))
-    further = further._replace(**made)
+    keys_values = dict(zip(('keys', 'values'), map(by_head, further[:2])))
+    further = further._replace(**keys_values)
 
   def of_piece(queries, start, key):
     k, v, valid = (neighbours(x, start, W, n, sides) for x in parts)
@@ -131,7 +131,7 @@ def in_blocks(queries, keys, values, mask, window, rate=0.0, key=None):
           further.bias(start, n * W),
           form='h',
       )
-      softmax = softmax.add(scores, further.values, drop(1, scores))
+      softmax = softmax.add(scores, by_head(further.values), drop(1, scores))
     return softmax.context(queries.dtype)
 
   return over_queries(of_piece, queries, n * W, key)
