@@ -9,9 +9,9 @@ Passages are ranked by the mean of their mass over the tokens of a sentence. On
 facts planted in 40 and 100 paragraphs (November 2026, a model trained on 10)
 this ranked the true passage among the first three for all of 60 facts each. In
 a similar model, subtracting or dividing by the mean over the whole summary did
-so for 82% to 95%, a single layer for 97% to 100%. Some attention falls on the same
-passages in every sentence: compare a sentence's mass with the mean over the
-whole summary, which is returned with it.
+so for 82% to 95%, a single layer for 97% to 100%. Some attention falls on the
+same passages in every sentence: compare a sentence's mass with the mean over
+the whole summary, which is returned with it.
 
 Each sentence also has the passage that shares most words with it, found without
 the model.

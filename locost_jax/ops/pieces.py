@@ -100,7 +100,7 @@ def _bits_jvp(primals, tangents):
 
 
 def _of_bits(x, like):
-  """What `_as_bits` took, with the dtype of `like`."""
+  """The array that `_as_bits` got; `like` has its dtype."""
   is_bits = (x.dtype, like.dtype) == (jnp.uint16, jnp.bfloat16)
   return jax.lax.bitcast_convert_type(x, like.dtype) if is_bits else x
 

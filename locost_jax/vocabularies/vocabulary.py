@@ -67,7 +67,7 @@ def after_input(vocabulary):
 def with_language(vocabulary, name, key='language'):
   """Returns a vocabulary whose texts are marked with a language: 'ro_RO'."""
   known = getattr(vocabulary, 'languages', {})
-  marks = [getattr(vocabulary, key, None) for key in ('bos_id', 'after_id')]
+  marks = [getattr(vocabulary, mark, None) for mark in ('bos_id', 'after_id')]
   if not set(marks) & set(known.values()):
     raise InputError(
         f"{key}={name}: the model's texts have no mark of their language; "

@@ -18,6 +18,7 @@ from locost_jax.ops import causal_attention
 from locost_jax.ops import long_attention
 from locost_jax.ops import long_conv
 from locost_jax.ops import mesh as mesh_lib
+from locost_jax.ops import pieces
 from locost_jax.ops import tokenwise
 from tests import mesh_program
 from tests.ops.compiled import assert_same
@@ -344,3 +345,17 @@ def test_eight_devices_match_one():
   assert all(0.3 < zeros < 0.7 for zeros in found['zeros'])
   assert not found['same_on_two']
   assert 1 <= found['reduces'] <= 2
+
+
+def test_pieces_of_bfloat16_are_written_in_place():
+  """The whole array is never converted, and no gradient is lost in silence."""
+
+  def double(x):
+    update = lambda piece, x: piece.put(x, 2 * piece.take(x, 0), 0)
+    return pieces.over(4100, 32, update, x)
+
+  x = jnp.ones((4100, 64), jnp.bfloat16)
+  assert temporary_bytes(double, x, donate_argnums=0) < x.nbytes / 8
+  np.testing.assert_array_equal(np.float32(double(x))[:4068], 2)
+  with pytest.raises(NotImplementedError, match='bits have no gradient'):
+    jax.grad(lambda x: double(x).sum())(x)
