@@ -23,6 +23,7 @@ from locost_jax.models import stack
 from locost_jax.ops import causal_attention
 from locost_jax.ops import local_attention
 from locost_jax.ops import long_attention
+from locost_jax.ops import long_attention
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,16 +74,19 @@ class SelfAttention(nn.Module):
 
   def __call__(self, x, mask, line, deterministic):
     queries = self.attention.queries(x)
-    keys, values = self.attention.keys_values(x)
+    keys, values = (y.swapaxes(1, 2) for y in self.attention.keys_values(x))
     B, L, H, _ = queries.shape
     size = min(L, piece_length(B, H, L))
     rate = 0.0 if deterministic else self.config.dropout_rate
 
+    exists = mask[:, None, None]
+
     def of_piece(queries, start, key):
       of_keys = jax.lax.dynamic_slice_in_dim(line, start, size + L - 1, 1)
       bias = causal_attention.diagonals(of_keys, size)
-      return local_attention.attend(
-          queries, keys, values, mask[:, None, None], bias, rate, key
+      drop = lambda w: w * long_attention.dropout(rate, key, 0, w)
+      return long_attention.plain(
+          queries, keys, values, exists, bias, drop=drop, form='h'
       )
 
     return self.attention.merge_heads(

@@ -30,19 +30,17 @@ def over_queries(function, queries, size, key=None):
   """The context of all queries [B, L, H, K], computed piece by piece.
 
   Args:
-    function: (queries [B, size, H, K], start, key) -> context, likewise. It is
+    function: (queries [B, H, size, K], start, key) -> context, likewise. It is
       recomputed in the backward pass if there are several pieces. The last
       piece is padded with zeros.
     size: of a piece.
     key: a random key, or None; each piece gets its own.
   """
   B, L, H, K = queries.shape
-  if size >= L:
-    padded = jnp.pad(queries, ((0, 0), (0, size - L), (0, 0), (0, 0)))
-    return function(padded, 0, key)[:, :L]
   count = -(-L // size)
-  queries = jnp.pad(queries, ((0, 0), (0, count * size - L), (0, 0), (0, 0)))
-  queries = queries.reshape(B, count, size, H, K).swapaxes(0, 1)
+  by_head = jnp.pad(
+      queries.swapaxes(1, 2), ((0, 0), (0, 0), (0, count * size - L), (0, 0))
+  )
 
   @functools.partial(jax.checkpoint, prevent_cse=False)
   def run(piece):
@@ -50,8 +48,13 @@ def over_queries(function, queries, size, key=None):
     own = None if key is None else jax.random.fold_in(key, index)
     return function(part, index * size, own)
 
-  context = jax.lax.map(run, (jnp.arange(count), queries))
-  return context.swapaxes(0, 1).reshape(B, -1, H, K)[:, :L]
+  if count == 1:
+    context = function(by_head, 0, key)
+  else:
+    parts = jnp.moveaxis(by_head.reshape(B, H, count, size, K), 2, 0)
+    context = jax.lax.map(run, (jnp.arange(count), parts))
+    context = jnp.moveaxis(context, 0, 2).reshape(B, H, -1, K)
+  return context[:, :, :L].swapaxes(1, 2).astype(queries.dtype)
 
 
 class Further(NamedTuple):
@@ -96,43 +99,45 @@ def in_blocks(queries, keys, values, mask, window, rate=0.0, key=None):
   (B, L, H, K), W, sides = queries.shape, window.block, window.sides
   n = min(-(-L // W), max(1, piece_bytes() // (4 * B * H * W * window.seen)))
   precise = jnp.promote_types(queries.dtype, jnp.float32)
-  parts = [pad_blocks(x, L, W, n, sides) for x in (keys, values, mask)]
+  by_head = lambda x: x.swapaxes(1, 2)
+  keys, values = (
+      pad_blocks(by_head(x), L, W, n, sides) for x in (keys, values)
+  )
+  mask = pad_blocks(mask[:, None], L, W, n, sides)
   there = jnp.arange((1 + 2 * sides) * W) - sides * W
   is_near = abs(there - jnp.arange(W)[:, None]) <= window.radius
-  further, by_head = window.further, lambda x: x.swapaxes(1, 2)
-  if further is not None:  # once, in the layout of their products
-    keys_values = dict(zip(('keys', 'values'), map(by_head, further[:2])))
-    further = further._replace(**keys_values)
+  further = window.further
+  if further is not None:
+    more = by_head(further.keys), by_head(further.values)
 
   def of_piece(queries, start, key):
-    k, v, valid = (neighbours(x, start, W, n, sides) for x in parts)
-    scores = long_attention.scores(
-        queries.reshape(B * n, W, H, K),
-        k,
-        (valid[:, None] & is_near)[:, None],
-        window.bias,
+    k, v, valid = (
+        neighbours(x, start, W, n, sides) for x in (keys, values, mask)
     )
+    scores = long_attention.scores(
+        queries.reshape(B, H * n, W, K), k, form='h'
+    ).reshape(B, H, n, W, -1)
+    if window.bias is not None:
+      scores += window.bias[:, None]
+    sees = (valid[:, :, None] & is_near)[:, None]
+    scores = jnp.where(sees, scores, jnp.finfo(precise).min)
+    scores = scores.reshape(B, H * n, W, -1)
     drop = functools.partial(long_attention.dropout, rate, key)
-    softmax = long_attention.Softmax.of_nothing(B * n, H, W, K, precise)
-    softmax = softmax.add(scores, v, drop(0, scores))
+    softmax = long_attention.Softmax.of_nothing(B, H * n, W, K, precise)
+    softmax = softmax.add(scores, v, drop(0, scores), 'h')
     softmax = long_attention.Softmax(
-        *(
-            by_head(x.reshape(B, n, *x.shape[1:])).reshape(
-                B, H, n * W, *x.shape[3:]
-            )
-            for x in softmax
-        )
+        *(x.reshape(B, H, n * W, *x.shape[3:]) for x in softmax)
     )
     if further is not None and further.exists.size:
       scores = long_attention.scores(
-          by_head(queries),
-          further.keys,
+          queries,
+          more[0],
           further.exists[:, None, None],
           further.bias(start, n * W),
           form='h',
       )
-      softmax = softmax.add(scores, by_head(further.values), drop(1, scores))
-    return softmax.context(queries.dtype)
+      softmax = softmax.add(scores, more[1], drop(1, scores), 'h')
+    return softmax.mean()
 
   return over_queries(of_piece, queries, n * W, key)
 
@@ -144,20 +149,22 @@ def piece_bytes():
 
 
 def pad_blocks(x, L, W, n, sides):
-  """Pads [B, L, ...] to whole pieces, with `sides` more blocks at each end."""
+  """Pads [B, R, L, ...] to whole pieces, with `sides` more blocks at each end."""
   before, piece = sides * W, n * W
   behind = -(-L // piece) * piece + before - L
-  return jnp.pad(x, ((0, 0), (before, behind), *[(0, 0)] * (x.ndim - 2)))
+  more = [(0, 0)] * (x.ndim - 3)
+  return jnp.pad(x, ((0, 0), (0, 0), (before, behind), *more))
 
 
 def neighbours(x, start, W, n, sides):
-  """Each of n blocks of W tokens with S on both sides: [B n, (1 + 2 S) W, ...].
+  """Each of n blocks of W tokens with S on both sides: [B, R n, (1 + 2 S) W, ...].
 
   x is of `pad_blocks`, `start` the position of the first block, traced.
   """
-  B = x.shape[0]
-  count = 1 + 2 * sides
-  part = jax.lax.dynamic_slice_in_dim(x, start, (n + count - 1) * W, 1)
-  part = part.reshape(B, n + count - 1, W, *x.shape[2:])
-  read = [part[:, i : i + n] for i in range(count)]
-  return jnp.concatenate(read, 2).reshape(B * n, count * W, *x.shape[2:])
+  (B, R), count = x.shape[:2], 1 + 2 * sides
+  part = jax.lax.dynamic_slice_in_dim(x, start, (n + count - 1) * W, 2)
+  if n == 1:
+    return part
+  part = part.reshape(B, R, n + count - 1, W, *x.shape[3:])
+  read = [part[:, :, i : i + n] for i in range(count)]
+  return jnp.concatenate(read, 3).reshape(B, R * n, count * W, *x.shape[3:])

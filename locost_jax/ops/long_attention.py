@@ -86,7 +86,13 @@ def plain(queries, keys, values, mask=None, bias=None, *, drop=None, form='s'):
   if drop is not None:
     weights = drop(weights)
   q, k = FORMS[form]
-  return jnp.einsum(f'bhts,{k}->{q}', weights.astype(values.dtype), values)
+  context = jnp.einsum(
+      f'bhts,{k}->{q}',
+      weights.astype(values.dtype),
+      values,
+      preferred_element_type=weights.dtype,
+  )
+  return context.astype(values.dtype)
 
 
 def scores(queries, keys, mask=None, bias=None, form='s'):
@@ -189,17 +195,18 @@ class Softmax(NamedTuple):
     lowest = jnp.full((B, H, T), jnp.finfo(dtype).min, dtype)
     return cls(lowest, zeros[..., 0], zeros)
 
-  def add(self, scores, values, factor: jax.Array | int = 1):
-    """Adds scores [B, H, T, S] and values [B, S, H, K] of S further keys.
+  def add(self, scores, values, factor: jax.Array | int = 1, form='s'):
+    """Adds scores [B, H, T, S] and values of S further keys.
 
     factor: multiplies the weights of the values, [B, H, T, S] or a number.
+    form: of the values, see `plain`.
     """
     # The result does not depend on m, so no gradient has to.
     m = jax.lax.stop_gradient(jnp.maximum(self.m, scores.max(-1)))
     weights = jnp.exp(scores - m[..., None])
     old = jnp.exp(self.m - m)
     values = jnp.einsum(
-        'bhts,bshk->bhtk',
+        f'bhts,{FORMS[form][1]}->bhtk',
         (weights * factor).astype(values.dtype),
         values,
         preferred_element_type=m.dtype,
@@ -212,9 +219,13 @@ class Softmax(NamedTuple):
     """The softmax over all devices along a mesh axis; None: this device's."""
     return Softmax(*join(along, *self))
 
+  def mean(self):
+    """The weighted mean of the values, [B, H, T, K]."""
+    return self.total / self.l[..., None]
+
   def context(self, dtype):
-    """The weighted mean of the values, [B, T, H, K]."""
-    return (self.total / self.l[..., None]).swapaxes(1, 2).astype(dtype)
+    """The same as [B, T, H, K] in this dtype."""
+    return self.mean().swapaxes(1, 2).astype(dtype)
 
 
 def join(along, m, *sums):
