@@ -333,25 +333,28 @@ def test_an_error_of_one_host_ends_both(runs):
 
 
 @pytest.mark.slow
-def test_a_paused_process_commits_nothing(runs):
+@pytest.mark.parametrize('number', [1, 2])
+def test_a_paused_run_commits_nothing(runs, number):  # of so many hosts
+  start = runs.both if number == 2 else lambda *x, **y: [runs.start(*x, **y)]
   given = dict(steps=20, step_seconds=0.2)
-  expected = unbroken(runs, **given)
+  expected = unbroken(runs, start, **given)
   for point in COMMIT[2:5]:
     runs.bucket.objects.clear()
-    paused = None
-    stop = lambda: os.kill(paused.pid, signal.SIGSTOP)
+    paused = []
+    signal_all = lambda x: [os.kill(process.pid, x) for process in paused]
+    stop = lambda: signal_all(signal.SIGSTOP)
     runs.bucket.faults = [(*point, Fault(then=stop))]
-    paused = runs.start(**given)
+    paused += start(**given)
     runs.wait_for(lambda: not runs.bucket.faults)
     time.sleep(0.1)
-    other = runs.start(**given)  # waits, then takes the lease
+    others = start(**given)  # wait, then take the lease
     steps = f'{FRONT}checkpoints/'
     runs.wait_for(lambda: f'{steps}6/manifest.json' in runs.bucket.objects)
-    os.kill(paused.pid, signal.SIGCONT)
-    runs.end(paused, 75)
+    signal_all(signal.SIGCONT)
+    runs.end_both(paused, 75)
     assert 'this process was paused or cut off, and lost the lease' in runs.log
-    runs.end(other)
-    runs.end(runs.start(**given))  # removes what it wrote without a manifest
+    runs.end_both(others)
+    runs.end_both(start(**given))  # removes what has no manifest
     assert result(runs.copy()) == expected
 
 
