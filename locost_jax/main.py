@@ -110,7 +110,9 @@ def run_once(values, config, overrides, workdir):
   phases = phases_lib.make_phases(config, overrides, workdir)
   whole_split = 'eval.examples' not in overrides
   if values.dry_run:
-    return dry_run, dry_run.dry_run(phases, workdir, values.topology)
+    return dry_run, dry_run.dry_run(
+        phases, workdir, values.topology, values.evaluate
+    )
   if values.preflight:
     lines = sys.stdout if values.format == 'text' else sys.stderr
     return preflight, preflight.run(

@@ -12,7 +12,7 @@ EXPECTED = {
     'vocabulary': 'tokens in the vocabulary',
     'files': 'training files',
 }
-ACTIONS = 'evaluate', 'dry_run', 'preflight'  # instead of training
+ACTIONS = 'dry_run', 'evaluate', 'preflight'  # instead of training
 PREFLIGHT_SECONDS = 60  # time limit of each answer
 TRACED_STEPS = 5
 # How a flag is defined -> its name -> its help; `config.keys` has the bounds.
@@ -42,8 +42,9 @@ _FLAGS = {
             'with --evaluate: add a table of the scores by document length'
         ),
         'dry_run': (
-            'do not train: check everything, compile the train step, and print '
-            'sizes, FLOPs, memory, and whether the step fits'
+            'do not train: check everything, compile the train step (with '
+            '--evaluate: what writes the summaries of a batch), and print '
+            'sizes, FLOPs, memory, and whether it fits'
         ),
     },
     flags.DEFINE_integer: {
@@ -97,7 +98,7 @@ def expected(values):
 def check(values):
   """Raises an InputError for flags that do not go together."""
   instead = [f'--{name}' for name in ACTIONS if values[name].value]
-  if len(instead) > 1:
+  if len(instead) > 1 and instead != ['--dry_run', '--evaluate']:
     raise InputError(f'{" and ".join(instead)}: expected one of them')
   if values.topology and not values.dry_run:
     raise InputError(f'--topology={values.topology} needs --dry_run')

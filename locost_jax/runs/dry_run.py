@@ -1,18 +1,21 @@
 """Estimates a run's memory and arithmetic before it starts: `main --dry_run`.
 
-Compiles the train step for the largest batch of the config, on the run's mesh,
-from shapes alone: nothing is computed and no parameter is allocated. The memory
-is what XLA reports for the program, per device; it does not include what JAX,
+Compiles the train step, or with --evaluate what writes summaries, for the largest
+batch of the config, on the run's mesh, from shapes alone: nothing is computed
+and no parameter is allocated. The memory is what XLA reports for the program, per device; it does not include what JAX,
 the data pipeline and the allocator need. For devices that are not present, see
 `topology`; they need neither the corpus nor the vocabulary of the run.
 """
 
+import functools
 import json
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from locost_jax.config import decode_settings
 from locost_jax.config import tables
 from locost_jax.data import pages as pages_lib
 from locost_jax.devices import collective
@@ -21,6 +24,7 @@ from locost_jax.devices import memory
 from locost_jax.devices import sharding
 from locost_jax.devices import topology as topology_lib
 from locost_jax.errors import InputError
+from locost_jax.generation import generate
 from locost_jax.models import flops
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
@@ -33,12 +37,38 @@ from locost_jax.training import warm_start
 _RELEASED_TOKENS = 50_265
 
 
-def dry_run(phases, workdir, topology=None):
+class _Words(NamedTuple):
+  """What a report says of a program."""
+
+  what: str
+  state: str
+  temporary: str
+  advice: str
+
+
+_TRAINING = _Words(
+    'step',
+    'parameters and optimiser',
+    'gradients and what they are made from',
+    'train.remat=full, a larger train.accumulate,\n'
+    '  shorter inputs, a smaller model, optim.name=adafactor',
+)
+_EVALUATION = _Words(
+    'program',
+    'parameters',
+    'states of the documents and of their beams',
+    'a smaller eval.batch_size, shorter inputs,\n'
+    '  decode.num_beams=1, a smaller model',
+)
+
+
+def dry_run(phases, workdir, topology=None, evaluates=False):
   """Runs all checks of a run and compiles its train steps; writes no file.
 
   Args:
     topology: devices to compile for, see `topology`; None: this machine's.
       With a name, files, vocabulary and train.init_from are not checked.
+    evaluates: whether to compile what an evaluation of the last phase runs.
 
   Returns:
     {'phases': [...]}, each from `measure_phase`.
@@ -60,7 +90,8 @@ def dry_run(phases, workdir, topology=None):
     _, report = warm_start.load(first.config, first.shapes, first.directory)
     if report:
       collective.log(report)
-  return {'phases': [measure_phase(setup, target) for setup in setups]}
+  shown = setups[-1:] if evaluates else setups
+  return {'phases': [measure_phase(x, target, evaluates) for x in shown]}
 
 
 def _find_vocabulary(setups, workdir):
@@ -76,18 +107,20 @@ def _find_vocabulary(setups, workdir):
   return None
 
 
-def measure_phase(setup, target=None):
-  """Compiles a phase's train step, for this machine or a topology.Target.
+def measure_phase(setup, target=None, evaluates=False):
+  """Compiles a program of a phase, for this machine or a topology.Target.
 
   Returns:
-    dict: name, task, steps, parameters; the results of `compile_step`;
-    available (free bytes of a device, None if unknown) and fits; of a target
-    also note and tokens_per_second (at peak FLOP/s), and memory has a margin.
+    dict: name, task, steps, parameters; the results of `compile_step` or
+    `compile_summaries`; available (free bytes of a device, None if unknown) and
+    fits; of a target also note, and memory has a margin; of its step
+    tokens_per_second (at peak FLOP/s).
   """
   what = f'{setup.name or "the step"}: compiling'
+  compile_program = compile_summaries if evaluates else compile_step
   collective.log(what)
   with compiling.show_seconds(what):
-    found = compile_step(setup, target and target.options)
+    found = compile_program(setup, target and target.options)
   if target:
     _add_target(found, target)
   else:
@@ -109,11 +142,12 @@ def _add_target(found, target):
   if step := found['memory']:
     step['margin'] = int(target.margin * step['temporary'])
     step['total'] += step['margin']
-  documents, read, written = found['batch'].values()
-  steps = step_times.peak_flops(found['device']) / found['flops']  # a second
-  steps *= math.prod(found['mesh'].values())
   found |= dict(available=target.available, note=target.note)
-  found['tokens_per_second'] = documents * (read + written) * steps
+  if found['flops']:
+    documents, read, written = found['batch'].values()
+    steps = step_times.peak_flops(found['device']) / found['flops']  # a second
+    steps *= math.prod(found['mesh'].values())
+    found['tokens_per_second'] = documents * (read + written) * steps
 
 
 def compile_step(setup, options=None):
@@ -131,33 +165,12 @@ def compile_step(setup, options=None):
       refused: the compiler's message that it needs too much memory, or None.
   """
   config, mesh = setup.config, setup.mesh
-  documents, *read, T = largest_batch(config)
-  if config.data.pages not in pages_lib.LOCALITIES:
-    # Tokens and chunks are padded; pages are cut.
-    read[0] += -read[0] % mesh.shape[sharding.SEQUENCE]
-  batch = {
-      key: jax.ShapeDtypeStruct(
-          (documents, *shape),
-          jnp.float32 if key == 'decoder_loss_weights' else jnp.int32,
-          sharding=sharding.batch_sharding(mesh, key),
-      )
-      for key, shape in (
-          ('encoder_input_tokens', read),
-          ('decoder_input_tokens', (T,)),
-          ('decoder_target_tokens', (T,)),
-          ('decoder_loss_weights', (T,)),
-      )
-  }
-  results = dict(
-      batch=dict(
-          documents=documents, input_tokens=math.prod(read), target_tokens=T
-      ),
-      mesh=dict(mesh.shape),
-      device=mesh.devices.flat[0].device_kind,
-      flops=flops.of_step(setup.model, (documents, *read), (documents, T)),
-      memory=None,
-      refused=None,
-  )
+  B, *_, T = largest_batch(config)
+  inputs = _inputs(setup, B)
+  batch = dict(encoder_input_tokens=inputs)
+  for key in 'decoder_input_tokens', 'decoder_target_tokens':
+    batch[key] = _array(mesh, (B, T))
+  batch['decoder_loss_weights'] = _array(mesh, (B, T), jnp.float32)
   with jax.set_mesh(mesh):
     programs = objectives.make_programs(config, setup.model, mesh)
     state = sharding.abstract_arrays(
@@ -165,14 +178,77 @@ def compile_step(setup, options=None):
         programs.shardings,
     )
     step = programs.step.trace(state, batch)
-    try:
-      results['memory'] = _account(step.lower().compile(options), state)
-    except jax.errors.JaxRuntimeError as error:
-      _, is_refused, message = str(error).partition('RESOURCE_EXHAUSTED: ')
-      if not is_refused:
-        raise
-      results['refused'] = message.split('\n')[0]
-  return results
+    found = _compile(step, setup, options, (inputs.shape, T), state)
+  found['flops'] = flops.of_step(setup.model, inputs.shape, (B, T))
+  return found
+
+
+def compile_summaries(setup, options=None):
+  """Compiles what reads a batch of an evaluation and writes its summaries.
+
+  Returns:
+    See `compile_step`; state is the parameters, flops None. Of a model whose
+    memory `is_compacted` only what writes is compiled, with nothing dropped.
+  """
+  config, mesh, model = setup.config, setup.mesh, setup.model
+  settings, seeds = decode_settings.of_run(config), None
+  inputs = _inputs(setup, config.eval.batch_size)
+  if decode_settings.method_of(settings) == 'sample':
+    seeds = _array(mesh, inputs.shape[:1], jnp.uint32)
+  with jax.set_mesh(mesh):
+    params = sharding.abstract_arrays(
+        setup.shapes, sharding.param_shardings(mesh, setup.shapes)
+    )
+    arguments, further = (params, inputs, None), (settings, seeds)
+    if model.config.is_compacted:
+      reading = functools.partial(generate.read, model)
+      memory = jax.eval_shape(reading, *arguments)
+      traced = generate.write.trace(model, params, memory, *further)
+    else:
+      traced = generate.read_and_write.trace(model, *arguments, *further)
+    shape = inputs.shape, settings.max_length
+    return _compile(traced, setup, options, shape, params)
+
+
+def _inputs(setup, documents):
+  """Returns the abstract array of the longest inputs."""
+  _, *read, _ = largest_batch(setup.config)
+  if setup.config.data.pages not in pages_lib.LOCALITIES:
+    # Tokens and chunks are padded; pages are cut.
+    read[0] += -read[0] % setup.mesh.shape[sharding.SEQUENCE]
+  return _array(setup.mesh, (documents, *read), key='encoder_')
+
+
+def _array(mesh, shape, dtype=jnp.int32, key=''):
+  placed = sharding.batch_sharding(mesh, key)
+  return jax.ShapeDtypeStruct(shape, dtype, sharding=placed)
+
+
+def _compile(traced, setup, options, shape, state):
+  """Returns `compile_step`'s results; shape: (of inputs, target tokens)."""
+  (documents, *read), written = shape
+  mesh = setup.mesh
+  found = dict(
+      batch=dict(
+          documents=documents,
+          input_tokens=math.prod(read),
+          target_tokens=written,
+      ),
+      mesh=dict(mesh.shape),
+      device=mesh.devices.flat[0].device_kind,
+      flops=None,
+      memory=None,
+      refused=None,
+  )
+  try:
+    compiled = traced.lower().compile(options)
+    found['memory'] = _account(compiled, state)
+  except jax.errors.JaxRuntimeError as error:
+    _, is_refused, message = str(error).partition('RESOURCE_EXHAUSTED: ')
+    if not is_refused:
+      raise
+    found['refused'] = message.split('\n')[0]
+  return found
 
 
 def _account(compiled, state):
@@ -220,13 +296,17 @@ def _lines(phase):
   """Yields the lines of a phase, from `measure_phase`."""
   batch, mesh, show = phase['batch'], phase['mesh'], memory.format_bytes
   devices, operations = math.prod(mesh.values()), phase['flops']
-  each = f', {operations / devices:.3g} on each device' if devices > 1 else ''
+  step_text, texts = '', _EVALUATION
+  if operations:
+    each = f', {operations / devices:.3g} on each device' if devices > 1 else ''
+    step_text, texts = f'{operations:.3g} FLOPs{each}', _TRAINING
   axes = ' '.join(f'{axis}={size}' for axis, size in mesh.items())
   read, written = batch['input_tokens'], batch['target_tokens']
-  yield (
-      f'{phase["name"] or "training"} on {phase["task"]}, {phase["steps"]} '
-      'steps; nothing was run'
-  )
+  name = phase['name'] or 'training'
+  work = f'{name} on {phase["task"]}, {phase["steps"]} steps'
+  if not operations:
+    work = f'evaluation on {phase["task"]}'
+  yield f'{work}; nothing was run'
   for title, text in (
       (
           'largest batch',
@@ -234,16 +314,17 @@ def _lines(phase):
       ),
       ('devices', f'{devices} x {phase["device"]}, {axes}'),
       ('parameters', f'{phase["parameters"] / 1e6:.1f}M'),
-      ('a step', f'{operations:.3g} FLOPs{each}'),
+      ('a step', step_text),
   ):
-    yield f'  {title:15}  {text}'
+    if text:
+      yield f'  {title:15}  {text}'
   yield '  memory of a device'
   rows, available = [], phase['available']
   if step := phase['memory']:
     state, reused = show(step['state']), show(step['reused'])
     rows += [
-        ('arguments', f'{state} parameters and optimiser, and the batch'),
-        ('temporary', 'gradients and what they are made from'),
+        ('arguments', f'{state} {texts.state}, and the batch'),
+        ('temporary', texts.temporary),
         ('output', f'{reused} of it in place of arguments'),
     ]
     rows += [('margin', 'see below')] if step.get('margin') else []
@@ -253,12 +334,9 @@ def _lines(phase):
     rows.append(['    available', show(available), ''])
   yield from tables.align(rows, left=(0, 2), least=(15, 9, 0))
   if phase['refused']:
-    yield f'  the compiler refuses the step:\n    {phase["refused"]}'
+    yield f'  the compiler refuses the {texts.what}:\n    {phase["refused"]}'
   if not phase['fits']:
-    yield (
-        '  IT DOES NOT FIT: try train.remat=full, a larger train.accumulate,\n'
-        '  shorter inputs, a smaller model, optim.name=adafactor, or more devices'
-    )
+    yield f'  IT DOES NOT FIT: try {texts.advice}, or more devices'
   elif available is not None:
     yield f'  it fits: {step["total"] / available:.0%} of what is available'
   else:
@@ -271,9 +349,9 @@ def _target_lines(phase):
   """Yields the lines about a topology.Target."""
   step, show = phase['memory'], memory.format_bytes
   taken = f'{show(step["total"])} of' if step else 'more than'
-  work = f'{phase["flops"]:.3g} FLOPs a step'
-  speed = (
-      f'at best {phase["tokens_per_second"]:,.0f} tokens/s by the data sheet'
-  )
+  work = ''
+  if phase['flops']:
+    speed = f'at best {phase["tokens_per_second"]:,.0f} tokens/s'
+    work = f', {phase["flops"]:.3g} FLOPs a step, {speed} by the data sheet'
   yield f'  {phase["note"]}'
-  yield f'  {taken} {show(phase["available"])} a device, {work}, {speed}'
+  yield f'  {taken} {show(phase["available"])} a device{work}'

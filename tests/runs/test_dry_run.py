@@ -8,6 +8,7 @@ import pytest
 
 from configs import default
 from locost_jax import main
+from locost_jax import models
 from locost_jax.devices import topology
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
@@ -56,6 +57,34 @@ def test_the_memory_of_a_step():
   assert 0 <= state - params - 3 * 4 * 4 * (2 * 16 + 16 * 2) < 100
 
 
+@pytest.mark.parametrize('name', ['locost', 'simcas_locost'])
+@pytest.mark.parametrize(
+    'key, value',
+    [
+        ('decode.num_beams', 9),
+        ('decode.max_length', 72),
+        ('eval.batch_size', 27),
+    ],
+)
+def test_the_memory_of_an_evaluation(name, key, value):
+  """Of its parameters; more beams, tokens and documents need more."""
+  config, found = make_config(), []
+  if name != 'locost':
+    config.model = models.default_keys(name) | dict(config.model, name=name)
+  config.eval.batch_size = 3
+  config.decode.update(max_length=8, num_beams=1)
+  for _ in range(2):
+    setup = make_setup(config)
+    found.append(dry_run.compile_summaries(setup)['memory'])
+    assert found[-1]['state'] == 4 * parameters.count(setup.shapes)
+    assert found[-1]['arguments'] > found[-1]['state']
+    assert found[-1]['total'] > sum(
+        found[-1][x] for x in ('state', 'temporary')
+    )
+    config.update_from_flattened_dict({key: value})
+  assert found[1]['temporary'] > 1.2 * found[0]['temporary']
+
+
 def test_the_largest_batch_of_pages_and_of_chunks():
   config = default.get_config()
   config.data.update(
@@ -91,6 +120,10 @@ def test_the_command_writes_only_a_report(succeed, tmp_path):
   assert phase['fits']
   assert phase['memory']['total'] > phase['memory']['state'] > 1e4
   assert phase['flops'] > 1e6 and phase['batch']['documents'] == 4
+  out, _ = succeed(main, *arguments(tmp_path), '--evaluate')
+  assert out.startswith('evaluation on jsonl; nothing was run\n')
+  assert 'FLOPs' not in out and 'optimiser' not in out
+  assert '64 documents, 64 -> 6 tokens' in out
   assert sorted(p.name for p in tmp_path.iterdir()) == ['rows.jsonl']
 
 
@@ -224,5 +257,5 @@ def test_a_dry_run_refuses_bad_data(run_command, tmp_path):
   )
   assert status == 2 and out == ''
   assert "no field 'title'" in err
-  status, _, err = run_command(main, *arguments(tmp_path), '--evaluate')
+  status, _, err = run_command(main, *arguments(tmp_path), '--preflight')
   assert status == 2 and 'expected one of them' in err
