@@ -54,14 +54,13 @@ fail() {
 
 # --- Options -----------------------------------------------------------------
 
-# show_help FILE: prints the comment at the head of a script.
-show_help() {
-  sed -n '2,/^[^#]/ { /^#SBATCH/d; /^#/ s/^# \{0,1\}//p; }' "$1"
-}
-
 # take_option WORD: applies an option common to all scripts; fails for others.
+# --help prints the comment at the head of the script.
 take_option() {
   case $1 in
+    --help)
+      sed -n '2,/^[^#]/ { /^#SBATCH/d; /^#/ s/^# \{0,1\}//p; }' "$0"
+      exit ;;
     --dry_run) DRY_RUN=yes ;;
     --env=/*) ENV_FILE=${1#--env=} ;;
     --env=*) ENV_FILE=$PWD/${1#--env=} ;;
@@ -97,22 +96,13 @@ read_env() {
       \"*\" | \'*\' | --*=\"*\" | --*=\'*\')
         fail "$at: $name: values are used literally: expected no quotes" ;;
     esac
-    case $name in
-      FLAG | CREATE | SBATCH)
-        case $value in
-          --*) ;;
-          *) fail "$at: $name=$value: expected $name=--flag=value" ;;
-        esac ;;
-      EXPECT)
-        case $value in
-          [a-z]*=[1-9]*) ;;
-          *) fail "$at: $name=$value: expected $name=vocabulary=32100" ;;
-        esac ;;
-      ENVIRONMENT)
-        case $value in
-          [A-Za-z_]*=*) ;;
-          *) fail "$at: $name=$value: expected $name=NAME=value" ;;
-        esac ;;
+    case $name=$value in
+      FLAG=--* | CREATE=--* | SBATCH=--*) ;;
+      EXPECT=[a-z]*=[1-9]* | ENVIRONMENT=[A-Za-z_]*=*) ;;
+      FLAG=* | CREATE=* | SBATCH=*)
+        fail "$at: $name=$value: expected $name=--flag=value" ;;
+      EXPECT=*) fail "$at: $name=$value: expected $name=vocabulary=32100" ;;
+      ENVIRONMENT=*) fail "$at: $name=$value: expected $name=NAME=value" ;;
     esac
     case $name in
       FLAG) FLAG+=("$value") ;;
@@ -180,17 +170,6 @@ combine_statuses() {
       143:* | 75:* | *:0) combined=$status ;;
     esac
   done
-}
-
-# newest_checkpoint: prints the manifest of the newest checkpoint in WORKDIR.
-newest_checkpoint() {
-  local files='checkpoints/*/manifest.json'
-  # shellcheck disable=SC2012,SC2086
-  case $WORKDIR in
-    gs://*) gcloud storage ls -l "$WORKDIR/$files" "$WORKDIR/*/$files" \
-      2>/dev/null | grep gs:// | sort -k 2 | tail -n 1 | sed 's/.* //' ;;
-    *) ls -td "$WORKDIR"/$files "$WORKDIR"/*/$files 2>/dev/null | head -n 1 ;;
-  esac || true
 }
 
 # should_retry STATUS: whether the same command would continue the run.

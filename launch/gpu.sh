@@ -133,7 +133,6 @@ main() {
   for word in "$@"; do
     take_option "$word" && continue
     case $word in
-      --help) show_help "${BASH_SOURCE[0]}"; exit ;;
       --preflight) PREFLIGHT=yes ;;
       --setup) setup=yes ;;
       --host=*) number=${word#--host=} ;;

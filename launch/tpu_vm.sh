@@ -61,13 +61,9 @@ capture() {
 
 # read_state: sets `answer` to the state of the TPU, '' if it does not exist.
 read_state() {
-  if [ "$CAPACITY" = on-demand ]; then
-    capture tpus tpu-vm list "--filter=name~/$TPU_NAME\$" \
-      '--format=value(state)'
-  else
-    capture tpus queued-resources list "--filter=name~/$TPU_NAME\$" \
-      '--format=value(state.state)'
-  fi
+  local kind=queued-resources key=state.state
+  [ "$CAPACITY" != on-demand ] || kind=tpu-vm key=state
+  capture tpus "$kind" list "--filter=name~/$TPU_NAME\$" "--format=value($key)"
 }
 
 # read_worker_states: sets `answer` to one line per worker, `locost_jax: ...`.
@@ -171,35 +167,35 @@ create() {
   done
 }
 
+# copy FILE NAME: copies a file to all workers.
+copy() {
+  tpus tpu-vm scp "$1" "$TPU_NAME:locost/$2" --worker=all
+}
+
+# pack NAME COMMAND...: copies build/locost_NAME, which the command makes.
+pack() {
+  run mkdir -p "$ROOT/build" && run "${@:2}" &&
+    copy "$ROOT/build/locost_$1" "$1"
+}
+
 setup() {
-  local code=$ROOT/build/locost_code.tar.gz install
-  local sent=$ROOT/build/locost_sent.tar.gz
+  local build=$ROOT/build/locost_ install
   install=(bash locost/worker.sh install "$JAX" "$EXTRAS" "$REPOSITORY"
            "$REVISION")
   [ "${#SETUP[@]}" = 0 ] || install+=("${SETUP[@]}")
   comment 'install code and packages on all workers'
   workers 'mkdir -p locost && rm -f locost/sent.tar.gz' &&
-    tpus tpu-vm scp "$ROOT/launch/worker.sh" "$TPU_NAME:locost/worker.sh" \
-      --worker=all || return
+    copy "$ROOT/launch/worker.sh" worker.sh || return
   if [ -z "$REPOSITORY" ]; then
-    report_uncommitted
-    run mkdir -p "$ROOT/build" &&
-      run git -C "$ROOT" archive --format=tar.gz "--output=$code" HEAD &&
-      tpus tpu-vm scp "$code" "$TPU_NAME:locost/code.tar.gz" --worker=all ||
-      return
+    [ -n "$DRY_RUN" ] || git -C "$ROOT" diff --quiet HEAD ||
+      report 'note: copying the last commit, without uncommitted changes'
+    pack code.tar.gz git -C "$ROOT" archive --format=tar.gz \
+      "--output=${build}code.tar.gz" HEAD || return
   fi
-  if [ "${#SENT[@]}" != 0 ]; then
-    run mkdir -p "$ROOT/build" &&
-      run tar -chzf "$sent" -C "$ROOT" -- "${SENT[@]}" &&
-      tpus tpu-vm scp "$sent" "$TPU_NAME:locost/sent.tar.gz" --worker=all ||
-      return
-  fi
+  [ "${#SENT[@]}" = 0 ] ||
+    pack sent.tar.gz tar -chzf "${build}sent.tar.gz" -C "$ROOT" -- \
+      "${SENT[@]}" || return
   workers "$(quote "${install[@]}")"
-}
-
-report_uncommitted() {
-  [ -n "$DRY_RUN" ] || git -C "$ROOT" diff --quiet HEAD ||
-    report 'note: copying the last commit, without uncommitted changes'
 }
 
 preflight() {
@@ -244,6 +240,12 @@ delete() {
   else
     tpus queued-resources delete "$TPU_NAME" --force --quiet
   fi
+}
+
+# end STATUS MESSAGE: exits; the TPU stays.
+end() {
+  report "$2; $TPU_NAME still exists and costs money"
+  exit "$1"
 }
 
 # Reads the state, takes the next step, and repeats.
@@ -306,19 +308,14 @@ EOF
         return
       fi
       failed_setups=$((failed_setups + 1))
-      if [ "$failed_setups" = 3 ]; then
-        report "error: setup failed 3 times; $TPU_NAME still exists and costs" \
-          "money"
-        exit 1
-      fi
+      [ "$failed_setups" != 3 ] || end 1 'error: setup failed 3 times'
       pause 'setup failed'
       return ;;
     *'locost_jax: running'*)
       pause 'running'
       return ;;
     *'locost_jax: stopped'*)
-      report "the run was stopped; $TPU_NAME still exists and costs money"
-      exit 143 ;;
+      end 143 'the run was stopped' ;;
     *'locost_jax: unchecked'*)
       preflight || pause 'the pre-flight check failed'
       return ;;
@@ -326,9 +323,8 @@ EOF
       combine_statuses "${refused[@]}"
       failed_checks=$((failed_checks + 1))
       if [ "$combined" = 2 ] || [ "$failed_checks" = 3 ]; then
-        report "error: the pre-flight check ended with status $combined;" \
-          "$TPU_NAME still exists and costs money"
-        exit "$combined"
+        end "$combined" \
+          "error: the pre-flight check ended with status $combined"
       fi
       preflight || pause 'the pre-flight check failed'
       return ;;
@@ -348,9 +344,7 @@ EOF
     return
   fi
   comment "after a preemption: delete $TPU_NAME and begin again; WORKDIR stays"
-  report "the run ended with status $combined; $TPU_NAME still exists and" \
-    "costs money"
-  exit "$combined"
+  end "$combined" "the run ended with status $combined"
 }
 
 # --- The command line --------------------------------------------------------
@@ -360,7 +354,6 @@ main() {
   for word in "$@"; do
     take_option "$word" && continue
     case $word in
-      --help) show_help "${BASH_SOURCE[0]}"; exit ;;
       --worker=*) WORKER=${word#--worker=} ;;
       -*) fail "$word is not an option; --help lists them" ;;
       *)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Commands of tpu_vm.sh on a TPU worker, as ~/locost/worker.sh. The same
-# directory has code/, venv/, log, and the state of the run in files: checked (the
-# pre-flight check's status), pid, supervisor (process ids), status, stopped.
+# Commands of tpu_vm.sh on a TPU worker, as ~/locost/worker.sh, and one of
+# slurm.sbatch. The same directory has code/, venv/, log, and the state of the run
+# in files: checked (the pre-flight check's status), pid, supervisor (process
+# ids), status, stopped.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -96,16 +97,23 @@ expect_no_run() {
   fi
 }
 
-# status WORKDIR
-status() {
-  local newest files='checkpoints/*/manifest.json'
+# newest WORKDIR: prints the manifest of its newest checkpoint, if there is one.
+newest() {
+  local files='checkpoints/*/manifest.json'
+  cd "$OLDPWD"  # to which WORKDIR may be relative
   # A disk that hangs must not hang the answer.
   # shellcheck disable=SC2012,SC2086
-  newest=$(case $1 in
+  case $1 in
     gs://*) timeout 20 gcloud storage ls -l "$1/$files" "$1/*/$files" |
       grep gs:// | sort -k 2 | tail -n 1 | sed 's/.* //' ;;
     *) timeout 20 ls -td "$1"/$files "$1"/*/$files | head -n 1 ;;
-  esac 2>/dev/null) || true
+  esac 2>/dev/null || true
+}
+
+# status WORKDIR
+status() {
+  local newest
+  newest=$(newest "$1")
   [ -z "$newest" ] || say saved "$newest"
   if is_alive; then
     say running

@@ -1,7 +1,7 @@
 """A fake gcloud, ssh, srun, ... and trainer, for launching.py.
 
 One program under many names, in a directory at the front of PATH. Each call
-adds a line of JSON to $FAKES/calls: name, argv, and for the trainer the working
+adds a line, a list, to $FAKES/calls: name, argv, and for the trainer the working
 directory and the variable ADDED. $FAKES/answers is a list of
 (words, [answer, ...]). A call takes the next answer, {'out': ..., 'status':
 ...}, of the first item whose words are in its name and arguments. Without such
@@ -9,11 +9,9 @@ an item it runs: gcloud and ssh run the command on this machine, with a separate
 home directory for each worker or host. $FAKES/runs lists the trainer's actions
 in the same way.
 
-The tests make hundreds of calls, so every import counts; json alone takes as
-long as everything else.
+The tests make hundreds of calls, so every import counts.
 """
 
-from _json import encode_basestring_ascii as encode
 import fcntl
 import os
 import sys
@@ -22,9 +20,8 @@ FAKES = os.environ['FAKES']
 
 
 def note(name, argv, *more):
-  words = [f'[{", ".join(map(encode, argv))}]', *map(encode, more)]
   with open(f'{FAKES}/calls', 'a', encoding='utf-8') as file:
-    file.write(f'[{encode(name)}, {", ".join(words)}]\n')
+    file.write(f'{[name, argv, *more]!a}\n')
 
 
 def take(name, key):

@@ -26,7 +26,7 @@ def shellcheck(*paths):
 
 def test_shellcheck_finds_nothing():
   assert len(SCRIPTS) == 5
-  done = shellcheck(*SCRIPTS)
+  done = shellcheck(*SCRIPTS, '.ci/run')
   assert (done.returncode, done.stdout) == (0, '')
 
 
@@ -81,7 +81,10 @@ def test_bad_env_files(fakes, old, new, expected):
 
 
 @pytest.mark.parametrize('script', ['tpu_vm.sh', 'gpu.sh', 'slurm.sbatch'])
-def test_no_env_file(fakes, script):
+def test_help_and_no_env_file(fakes, script):
+  status, out, _ = fakes.run(script, '--help')
+  assert status == 0 and f'launch/{script}' in out
+  assert '#' not in out and 'set -euo' not in out
   (fakes.path / 'my.env').unlink()
   status, _, err = fakes.run(script, *['run'] * (script == 'tpu_vm.sh'))
   assert status == 2
@@ -127,10 +130,3 @@ def test_windows_line_ends_and_a_missing_newline_at_the_end(fakes):
   _, expected, _ = fakes.run('gpu.sh', '--dry_run')
   fakes.write(ENV.replace('\n', ' \r\n').rstrip())
   assert fakes.run('gpu.sh', '--dry_run') == (0, expected, '')
-
-
-@pytest.mark.parametrize('script', ['tpu_vm.sh', 'gpu.sh', 'slurm.sbatch'])
-def test_help(fakes, script):
-  status, out, _ = fakes.run(script, '--help')
-  assert status == 0 and f'launch/{script}' in out
-  assert '#' not in out and 'set -euo' not in out

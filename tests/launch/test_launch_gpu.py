@@ -153,8 +153,6 @@ def test_a_host_started_by_hand(fakes):
   fakes.runs(['host', [0]])
   assert fakes.run('gpu.sh', '--host=1')[0] == 0
   assert fakes.calls() == [['trainer', *FLAGS, *on_hosts(1)]]
-  status, _, err = fakes.run('gpu.sh', '--host=2')
-  assert status == 2 and '--host=2: expected less than the 2 of HOSTS' in err
 
 
 SLURM = LAUNCH / 'slurm.sbatch'
@@ -223,7 +221,7 @@ def test_a_job_is_requeued(fakes, ended, again, tmp_path):
   python = str(fakes.bin / 'trainer')
   calls = [[*SRUN, python, *FLAGS], ['trainer', *FLAGS]]
   assert fakes.calls() == calls + [['scontrol', 'requeue', '17']] * again
-  fakes.forget()
+  (fakes.path / 'calls').unlink()
   assert job('--preflight') == ended
   assert fakes.calls() == [call + ['--preflight'] for call in calls]
 
@@ -242,7 +240,7 @@ def test_a_job_that_saves_nothing_is_not_requeued_forever(
   )
   (fakes.bin / 'save').chmod(0o755)
   fakes.write(
-      ENV.replace('/mnt/runs/a run', str(fakes.path / 'run'))
+      ENV.replace('/mnt/runs/a run', os.path.relpath(fakes.path / 'run', ROOT))
       + f'PYTHON={fakes.bin / "save"}\nRESTARTS=2\n'
   )
   count = dict(SLURM_RESTART_COUNT=str(count))

@@ -1,7 +1,6 @@
 """launch/tpu_vm.sh: its output, calls and runs, with a fake gcloud."""
 
 import os
-import shlex
 import signal
 import subprocess
 
@@ -80,11 +79,16 @@ STOP = workers('bash locost/worker.sh stop')
 STARTED = [LOOK, ASK, *SETUP, LOOK, ASK, PREFLIGHT, LOOK, ASK, START]
 STARTED += [LOOK, ASK]
 NAMED = 'tail -n 100 -F locost/log | sed -u "s/^/$(hostname): /"'
-
-
-def test_the_quoted_words_are_the_run():
-  command = ['env', 'ADDED=two words', '../venv/bin/python']
-  assert shlex.split(WORDS) == command + FLAGS
+# The calls of other capacities.
+LOOK_ON_DEMAND = tpus('tpu-vm list --filter=name~/slice$ --format=value(state)')
+DELETE_ON_DEMAND = tpus('tpu-vm delete slice --quiet')
+CREATE_QUEUED = [word for word in CREATE if word != '--spot']
+CREATE_ON_DEMAND = tpus(
+    'tpu-vm create slice --version=v2-alpha-tpuv5-lite '
+    '--accelerator-type=v5litepod-16',
+    '--network=a b',
+    '--spot',
+)
 
 
 @pytest.mark.parametrize(
@@ -110,18 +114,36 @@ def test_dry_runs_on_a_tpu(fakes, arguments, expected):
   assert not fakes.calls()
 
 
-@pytest.mark.parametrize('capacity', ['spot', 'on-demand'])
-def test_a_dry_run_comments_on_delete(fakes, capacity):
-  """In the line before it, as a warning before pasting."""
-  fakes.write(ENV.replace('=spot', f'={capacity}'))
-  lines = fakes.run('tpu_vm.sh', 'delete', '--dry_run')[1].splitlines()
-  deletes = [i for i, line in enumerate(lines) if ' delete slice ' in line]
-  comments = [i for i, line in enumerate(lines) if line.startswith('# ')]
-  assert len(deletes) == 1 and comments == [deletes[0] - 1]
-  assert 'deletes slice and its disks' in lines[comments[0]]
+@pytest.mark.parametrize(
+    'old, new, command, expected',
+    [
+        ('JAX=jax[tpu]', '', 'setup', SETUP),
+        # The name that GKE gives to an accelerator type.
+        ('v5litepod-16', 'v5e-16', 'create', [CREATE, LOOK]),
+        ('=spot', '=queued', 'create', [CREATE_QUEUED, LOOK]),
+        ('=spot', '=on-demand', 'delete', [DELETE_ON_DEMAND]),
+        (
+            '=spot',
+            '=on-demand\nCREATE=--network=a b\nCREATE=--spot',
+            'continue',
+            [
+                LOOK_ON_DEMAND,
+                CREATE_ON_DEMAND,
+                *(LOOK_ON_DEMAND if call == LOOK else call for call in STARTED),
+            ],
+        ),
+    ],
+)
+def test_dry_runs_with_other_settings(fakes, old, new, command, expected):
+  fakes.write(ENV.replace(old, new))
+  assert split(fakes.run('tpu_vm.sh', command, '--dry_run')[1]) == expected
 
 
-def test_a_dry_run_of_continue_names_its_steps(fakes):
+def test_comments_of_dry_runs(fakes):
+  """That of delete is in the line before it, as a warning before pasting."""
+  comment, line = fakes.run('tpu_vm.sh', 'delete', '--dry_run')[1].splitlines()
+  assert comment.startswith('# ') and ' delete slice ' in line
+  assert 'deletes slice and its disks' in comment
   lines = fakes.run('tpu_vm.sh', 'continue', '--dry_run')[1].splitlines()
   assert [line for line in lines if line.startswith('# ')] == [
       '# the run is right for 16 chips on 4 hosts',
@@ -131,32 +153,6 @@ def test_a_dry_run_of_continue_names_its_steps(fakes):
       '# start the run on all workers',
       '# after a preemption: delete slice and begin again; WORKDIR stays',
   ]
-
-
-def test_jax_for_tpus_is_the_default(fakes):
-  fakes.write(ENV.replace('JAX=jax[tpu]', ''))
-  _, out, _ = fakes.run('tpu_vm.sh', 'setup', '--dry_run')
-  assert split(out) == SETUP
-
-
-def test_dry_runs_of_the_other_capacities(fakes):
-  look = tpus('tpu-vm list --filter=name~/slice$ --format=value(state)')
-  create = tpus(
-      'tpu-vm create slice --version=v2-alpha-tpuv5-lite '
-      '--accelerator-type=v5litepod-16',
-      '--network=a b',
-      '--spot',
-  )
-  fakes.write(
-      ENV.replace('=spot', '=on-demand')
-      + 'CREATE=--network=a b\nCREATE=--spot\n'
-  )
-  _, out, _ = fakes.run('tpu_vm.sh', 'continue', '--dry_run')
-  started = [look if call == LOOK else call for call in STARTED]
-  assert split(out) == [look, create, *started]
-  fakes.write(ENV.replace('=spot', '=queued'))
-  _, out, _ = fakes.run('tpu_vm.sh', 'create', '--dry_run')
-  assert split(out) == [[w for w in CREATE if w != '--spot'], LOOK]
 
 
 def needs(fakes, *paths, status=0):
@@ -169,21 +165,11 @@ def needs(fakes, *paths, status=0):
 @pytest.mark.parametrize(
     'change, path, status, expected',
     [
-        (
-            ('', ''),
-            'missing.model',
-            0,
-            '--config.data.vocabulary=missing.model',
-        ),
+        (('', ''), 'missing.model', 0, '--config.data.vocabulary=missing.'),
         (('', ''), '../missing', 0, '--config.data.vocabulary=../missing: no'),
         (('', ''), 'README.md', 1, 'PYTHON=python could not check the run'),
         (('configs/', '/etc/'), 'README.md', 0, '--config=/etc/finetune.py'),
-        (
-            ('=/mnt/', '='),
-            'README.md',
-            0,
-            'WORKDIR=runs/a run: expected gs://, or',
-        ),
+        (('=/mnt/', '='), 'README.md', 0, 'WORKDIR=runs/a run: expected gs'),
     ],
 )
 @pytest.mark.parametrize('arguments', [['continue'], ['create', '--dry_run']])
@@ -232,159 +218,118 @@ def test_files_that_only_this_checkout_has_are_sent(fakes):
   assert not (code / name).exists()
 
 
-def test_the_name_that_gke_gives_to_an_accelerator_type(fakes):
-  fakes.write(ENV.replace('v5litepod-16', 'v5e-16'))
-  assert split(fakes.run('tpu_vm.sh', 'create', '--dry_run')[1])[0] == CREATE
-
-
-def says(*statuses):
-  return dict(out='\n'.join(f'locost_jax: {status}' for status in statuses))
-
-
 GONE = dict(out='ERROR: (gcloud...)', status=1)
+SAVED = '/mnt/runs/a run/checkpoints/{}/manifest.json'
+SAYS = dict(e='ended {}', r='refused {}', s=f'saved {SAVED}')
+DIFF = ['git', '-C', str(ROOT), 'diff', '--quiet', 'HEAD']
+STEPS = dict(
+    create=[CREATE],
+    # Without mkdir, which has no fake command.
+    setup=[call for call in SETUP if call[0] != 'mkdir'],
+    check=[PREFLIGHT],
+    start=[START],
+    delete=[DELETE],
+)
 
 
-def continue_with(fakes, states, reports, **more):
+def says(words):
+  """Returns the workers' answer; SAYS has that of a letter and a number.
+
+  'gone' is a connection that fails, 'lost' one that fails after the answer.
+  """
+  if words == 'gone':
+    return GONE
+  lines = [
+      SAYS[word[0]].format(word[1:]) if word[1:].isdigit() else word
+      for word in words.removeprefix('lost ').split()
+  ]
+  out = '\n'.join(f'locost_jax: {line}' for line in lines)
+  return dict(out=out, status=255 * words.startswith('lost '))
+
+
+@pytest.mark.parametrize(
+    # States of the TPU [ACTIVE] and of the workers at each question, the steps
+    # that are taken (!: it fails), the status, and what is said.
+    'states, answers, steps, status, said',
+    [
+        (
+            'none CREATING WAITING_FOR_RESOURCES PROVISIONING'
+            + 5 * ' ACTIVE'
+            + ' SUSPENDING SUSPENDED none ACCEPTED'
+            + 5 * ' ACTIVE',
+            # gone: preempted, but not yet reported as such.
+            'bare bare, unchecked unchecked, new new, running running, gone, '
+            'bare bare, new unchecked, new new, running e0, e0 e0',
+            'create setup check start delete create setup check start',
+            0,
+            'slice is SUSPENDED; still exists and costs money',
+        ),
+        ('', 'e143 e143, e0 e0', 'start', 0, ''),
+        ('', 'e75 e75, e143 e143, e0 e0', 'start start', 0, ''),
+        # The other hosts abort when one of them has gone.
+        ('', 'e134 e75, e0 e0', 'start', 0, ''),
+        ('', 'e0 e75, e0 e0', 'start', 0, ''),
+        ('', 'new e75, e0 e0', 'start', 0, ''),
+        ('', 'running e75, e75 e75, e2 e2', 'start', 2, ''),
+        ('', 'e2 e2', '', 2, ''),
+        ('', 'e75 e2', '', 2, ''),
+        ('', 'e143 e2', '', 2, ''),
+        ('', 'e1 e134', '', 1, ''),
+        ('', 'e0 e137', '', 137, ''),
+        ('', 'stopped stopped', '', 143, ''),
+        ('', 'stopped e143', '', 143, ''),
+        ('', 'r2 r75', '', 2, 'check ended with status 2'),
+        ('', 'r75 r75, r75 new, r75 r75', 'check check', 75, 'with status 75'),
+        ('', 'r1 r75, new new, e0 e0', 'check start', 0, ''),
+        (
+            '',
+            # The first and the third checkpoint are new.
+            'e75 s10, e75 s10, e75 s20, e75 s20, e75 s20',
+            'start start start start',
+            75,
+            'error: the run ended with status 75, after 2 restarts without; '
+            f'(newest: {SAVED.format(20)})',
+        ),
+        (
+            'SUSPENDED none SUSPENDED none SUSPENDED',
+            '',
+            'delete create delete create',
+            143,
+            'slice is SUSPENDED, after 2 restarts; (newest: none)',
+        ),
+        (
+            'gone ACTIVE gone ACTIVE ACTIVE ACTIVE ACTIVE ACTIVE',
+            # If a connection fails, the other workers' states are not used.
+            'gone, lost e0, bare, bare, new, e0',
+            'setup! setup start',
+            0,
+            '',
+        ),
+        ('', 'bare, bare, bare', 'setup! setup! setup!', 1, '3 times'),
+        ('none', '', 'create!', 1, ''),
+        ('STOPPED', '', '', 2, 'slice is STOPPED'),
+    ],
+)
+def test_continue(fakes, states, answers, steps, status, said):
+  states, steps = (states or 9 * 'ACTIVE ').split(), steps.split()
+  known = dict(none=dict(out=''), gone=GONE)
+  outcomes = lambda step: [
+      GONE if x[-1] == '!' else {} for x in steps if x.rstrip('!') == step
+  ]
+  fakes.write(ENV + 'RESTARTS=2\n')
   fakes.answer(
-      [' list ', [s if isinstance(s, dict) else dict(out=s) for s in states]],
-      ['worker.sh status', reports],
-      *more.get('rules', ()),
+      [' list ', [known.get(state, dict(out=state)) for state in states]],
+      ['worker.sh status', [says(words) for words in answers.split(', ')]],
+      ['worker.sh install', outcomes('setup')],
+      [' create ', outcomes('create')],
       ['gcloud', [{}] * 99],
       ['git', [{}] * 99],
   )
-  status, _, err = fakes.run('tpu_vm.sh', 'continue')
-  return (
-      status,
-      err,
-      [call for call in fakes.calls() if call not in (LOOK, ASK, DIFF)],
-  )
-
-
-# Without mkdir, which has no fake command.
-SEEN = [call for call in SETUP if call[0] != 'mkdir']
-DIFF = ['git', '-C', str(ROOT), 'diff', '--quiet', 'HEAD']
-
-
-def test_continue_repeats_everything_after_a_preemption(fakes):
-  begun = 'CREATING WAITING_FOR_RESOURCES PROVISIONING'.split()
-  ended = 'SUSPENDING', 'SUSPENDED', '', 'ACCEPTED'
-  active = ['ACTIVE'] * 5
-  status, err, calls = continue_with(
-      fakes,
-      ['', *begun, *active, *ended, *active],
-      # GONE: preempted, but not yet reported as such.
-      [says(x, x) for x in ('bare', 'unchecked', 'new', 'running')]
-      + [GONE, says('bare', 'bare'), says('new', 'unchecked')]
-      + [says('new', 'new')]
-      + [says('running', 'ended 0'), says('ended 0', 'ended 0')],
-  )
-  once = [CREATE, *SEEN, PREFLIGHT, START]
-  assert (status, calls) == (0, [*once, DELETE, *once]), err
-  assert 'slice is SUSPENDED' in err and 'still exists and costs money' in err
-
-
-@pytest.mark.parametrize(
-    'ended, starts, status',
-    [
-        # The states of both workers, at each question; a number: ended N.
-        ('143 143, 0 0', 1, 0),
-        ('75 75, 143 143, 0 0', 2, 0),
-        # The other hosts abort when one of them has gone.
-        ('134 75, 0 0', 1, 0),
-        ('0 75, 0 0', 1, 0),
-        ('new 75, 0 0', 1, 0),
-        ('running 75, 75 75, 2 2', 1, 2),
-        ('2 2', 0, 2),
-        ('75 2', 0, 2),
-        ('143 2', 0, 2),
-        ('1 134', 0, 1),
-        ('0 137', 0, 137),
-        ('stopped stopped', 0, 143),
-        ('stopped 143', 0, 143),
-    ],
-)
-def test_statuses_that_are_retried(fakes, ended, starts, status):
-  reports = [
-      says(*(f'ended {w}' if w.isdigit() else w for w in line.split()))
-      for line in ended.split(', ')
-  ]
-  got, err, calls = continue_with(fakes, ['ACTIVE'] * 9, reports)
-  assert (got, calls) == (status, [START] * starts), err
-
-
-@pytest.mark.parametrize(
-    'answers, checks, starts, status',
-    [
-        ('2 75', 0, 0, 2),
-        ('75 75, 75 0, 75 75', 2, 0, 75),
-        ('1 75, new new, 0 0', 1, 1, 0),
-    ],
-)
-def test_refusals_of_the_pre_flight_check(
-    fakes, answers, checks, starts, status
-):
-  reports = []
-  for line in answers.split(', '):
-    word = 'ended' if line == '0 0' else 'refused'
-    reports.append(
-        says(*(w if w == 'new' else f'{word} {w}' for w in line.split()))
-    )
-  got, err, calls = continue_with(fakes, ['ACTIVE'] * 9, reports)
-  assert (got, calls) == (status, [PREFLIGHT] * checks + [START] * starts), err
-  if status:
-    assert f'check ended with status {status}' in err
-
-
-def saved(step):
-  return f'saved /mnt/runs/a run/checkpoints/{step}/manifest.json'
-
-
-def test_an_end_to_restarts_without_a_new_checkpoint(fakes):
-  fakes.write(ENV + 'RESTARTS=2\n')
-  steps = 10, 10, 20, 20, 20  # the first and the third are new
-  reports = [says('ended 75', saved(step)) for step in steps]
-  status, err, calls = continue_with(fakes, ['ACTIVE'] * 9, reports)
-  assert (status, calls) == (75, [START] * 4)
-  assert 'error: the run ended with status 75, after 2 restarts without' in err
-  assert '(newest: /mnt/runs/a run/checkpoints/20/manifest.json)' in err
-
-
-def test_an_end_to_preemptions_without_a_checkpoint(fakes):
-  fakes.write(ENV + 'RESTARTS=2\n')
-  states = ['SUSPENDED', ''] * 3
-  status, err, calls = continue_with(fakes, states, [])
-  assert (status, calls) == (143, [DELETE, CREATE] * 2)
-  assert (
-      'slice is SUSPENDED, after 2 restarts' in err and '(newest: none)' in err
-  )
-
-
-def test_dropped_connections_and_a_failed_installation(fakes):
-  status, err, calls = continue_with(
-      fakes,
-      [GONE, 'ACTIVE', GONE, *['ACTIVE'] * 5],
-      # If a connection fails, the other workers' states are not used.
-      [GONE, dict(says('ended 0'), status=255)]
-      + [says(state) for state in ('bare', 'bare', 'new', 'ended 0')],
-      rules=[['worker.sh install', [GONE, {}]]],
-  )
-  assert status == 0, err
-  assert calls == [*SEEN, *SEEN, START]
-
-
-@pytest.mark.parametrize(
-    'state, rule, expected, line',
-    [
-        ('ACTIVE', ['worker.sh install', [GONE] * 9], (1, SEEN * 3), '3 times'),
-        ('', ['create', [dict(status=7)] * 9], (7, [CREATE]), ''),
-        ('STOPPED', ['create', []], (2, []), 'slice is STOPPED'),
-    ],
-)
-def test_an_end_without_a_run(fakes, state, rule, expected, line):
-  status, err, calls = continue_with(
-      fakes, [state] * 9, [says('bare')] * 9, rules=[rule]
-  )
-  assert (status, calls) == expected and line in err
+  found, _, err = fakes.run('tpu_vm.sh', 'continue')
+  calls = [call for call in fakes.calls() if call not in (LOOK, ASK, DIFF)]
+  assert found == status, err
+  assert calls == sum([STEPS[step.rstrip('!')] for step in steps], [])
+  assert all(part in err for part in said.split('; '))
 
 
 def test_create_waits(fakes):
@@ -395,6 +340,13 @@ def test_create_waits(fakes):
   fakes.answer([' list ', [dict(out='FAILED')]], ['gcloud', [{}]])
   status, _, err = fakes.run('tpu_vm.sh', 'create')
   assert status == 1 and 'slice is FAILED' in err
+
+
+@pytest.fixture
+def ready(fakes):
+  """Fakes whose two workers are set up."""
+  assert fakes.run('tpu_vm.sh', 'setup')[0] == 0
+  return fakes
 
 
 def report(fakes, *rules):
@@ -464,85 +416,76 @@ def test_setup_from_a_git_address(fakes):
   words = ' '.join(map(' '.join, fakes.calls()))
   assert 'archive' not in words and 'code.tar.gz' not in words
   assert report(fakes) == ['unchecked', 'unchecked']
-  fakes.answer()
   fakes.write(ENV + f'REPOSITORY={origin}\nREVISION=none\n')
   assert fakes.run('tpu_vm.sh', 'setup')[0] != 0
   assert report(fakes) == ['bare', 'bare']
 
 
-def test_a_stopped_run_is_not_started_again(fakes):
-  assert fakes.run('tpu_vm.sh', 'setup')[0] == 0
-  run_and_wait(fakes, 2)
+def test_a_stopped_run_is_not_started_again(ready):
+  run_and_wait(ready, 2)
   # A second start does nothing, and preflight and setup are refused.
-  assert fakes.run('tpu_vm.sh', 'run')[0] == 0
-  assert report(fakes) == ['running', 'running']
-  fakes.answer()
-  status, _, err = fakes.run('tpu_vm.sh', 'preflight')
+  assert ready.run('tpu_vm.sh', 'run')[0] == 0
+  assert report(ready) == ['running', 'running']
+  status, _, err = ready.run('tpu_vm.sh', 'preflight')
   assert status == 2 and 'a run is active on this worker' in err
-  status, _, err = fakes.run('tpu_vm.sh', 'setup')
+  status, _, err = ready.run('tpu_vm.sh', 'setup')
   assert status == 2 and 'a run is active on this worker' in err
-  assert len(trainers(fakes)) == 2
-  assert fakes.run('tpu_vm.sh', 'stop')[0] == 0
-  fakes.wait_for('worker?/locost/status', 2)
-  assert fakes.calls('signal') == [['signal', 'SIGTERM']] * 2
-  assert report(fakes) == ['stopped', 'stopped']
-  fakes.answer([' list ', [dict(out='ACTIVE')] * 9])
-  status, _, err = fakes.run('tpu_vm.sh', 'continue')
+  assert len(trainers(ready)) == 2
+  assert ready.run('tpu_vm.sh', 'stop')[0] == 0
+  ready.wait_for('worker?/locost/status', 2)
+  assert ready.calls('signal') == [['signal', 'SIGTERM']] * 2
+  assert report(ready) == ['stopped', 'stopped']
+  ready.answer([' list ', [dict(out='ACTIVE')] * 9])
+  status, _, err = ready.run('tpu_vm.sh', 'continue')
   assert status == 143 and 'the run was stopped' in err
   # `run` starts it again and removes the state of the stopped run.
-  fakes.answer()
-  run_and_wait(fakes, 4)
-  assert report(fakes) == ['running', 'running']
-  for pid in fakes.path.glob('worker?/locost/pid'):
+  run_and_wait(ready, 4)
+  assert report(ready) == ['running', 'running']
+  for pid in ready.path.glob('worker?/locost/pid'):
     os.kill(int(pid.read_text()), signal.SIGKILL)
-  fakes.wait_for('worker?/locost/status', 2)
-  assert report(fakes) == ['ended 137', 'ended 137']
+  ready.wait_for('worker?/locost/status', 2)
+  assert report(ready) == ['ended 137', 'ended 137']
 
 
-def test_a_worker_that_went_down_during_its_run(fakes):
+def test_a_worker_that_went_down_during_its_run(ready):
   """No status was written, and another process has the same id by now."""
-  assert fakes.run('tpu_vm.sh', 'setup')[0] == 0
-  run_and_wait(fakes, 2)
+  run_and_wait(ready, 2)
   for number in range(2):
     for name in ('supervisor', 'pid'):
-      file = fakes.path / f'worker{number}/locost/{name}'
+      file = ready.path / f'worker{number}/locost/{name}'
       os.kill(int(file.read_text()), signal.SIGKILL)
       file.write_text(f'{os.getpid()}\n')
-  assert report(fakes) == ['ended 75', 'ended 75']
+  assert report(ready) == ['ended 75', 'ended 75']
 
 
-def test_a_preflight_on_all_workers(fakes):
-  assert fakes.run('tpu_vm.sh', 'setup')[0] == 0
-  fakes.runs(['worker0', [0]], ['worker1', [2]])
-  assert fakes.run('tpu_vm.sh', 'preflight')[0] == 2
-  assert trainers(fakes) == [['trainer', *FLAGS, '--preflight', *SLICE]] * 2
-  assert report(fakes) == ['new', 'refused 2']
+def test_a_preflight_on_all_workers(ready):
+  ready.runs(['worker0', [0]], ['worker1', [2]])
+  assert ready.run('tpu_vm.sh', 'preflight')[0] == 2
+  assert trainers(ready) == [['trainer', *FLAGS, '--preflight', *SLICE]] * 2
+  assert report(ready) == ['new', 'refused 2']
   # Another set-up needs another check.
-  fakes.answer()
-  assert fakes.run('tpu_vm.sh', 'setup')[0] == 0
-  assert report(fakes) == ['unchecked', 'unchecked']
+  assert ready.run('tpu_vm.sh', 'setup')[0] == 0
+  assert report(ready) == ['unchecked', 'unchecked']
 
 
-def test_the_newest_checkpoint_of_a_run(fakes, tmp_path):
+def test_the_newest_checkpoint_of_a_run(ready, tmp_path):
   """Of all phases, by time; without one, no line."""
-  fakes.write(ENV.replace('/mnt/runs/a run', str(tmp_path / 'a run')))
-  assert fakes.run('tpu_vm.sh', 'setup')[0] == 0
-  assert report(fakes) == ['unchecked', 'unchecked']
+  ready.write(ENV.replace('/mnt/runs/a run', str(tmp_path / 'a run')))
+  assert report(ready) == ['unchecked', 'unchecked']
   for age, name in enumerate(('checkpoints/9', 'long/checkpoints/2', 'checkp')):
     directory = tmp_path / 'a run' / name
     directory.mkdir(parents=True)
     (directory / 'manifest.json').touch()
     os.utime(directory / 'manifest.json', (age, age))
   newest = tmp_path / 'a run/long/checkpoints/2/manifest.json'
-  assert report(fakes) == [f'saved {newest}'] * 2 + ['unchecked'] * 2
+  assert report(ready) == [f'saved {newest}'] * 2 + ['unchecked'] * 2
 
 
-def test_the_newest_checkpoint_of_a_run_in_a_bucket(fakes):
+def test_the_newest_checkpoint_of_a_run_in_a_bucket(ready):
   """By the time that gcloud shows; its last line is the sum."""
-  fakes.write(ENV.replace('/mnt/runs/a run', 'gs://b/run'))
-  assert fakes.run('tpu_vm.sh', 'setup')[0] == 0
+  ready.write(ENV.replace('/mnt/runs/a run', 'gs://b/run'))
   files = 'gs://b/run/long/checkpoints/2', 'gs://b/run/checkpoints/9'
   lines = [f'  9  2026-0{9 - i}-01T00:00:00Z  {x}' for i, x in enumerate(files)]
   out = '\n'.join(f'{line}/manifest.json' for line in lines) + '\nTOTAL: 2\n'
-  found = report(fakes, ['storage ls', [dict(out=out)] * 2])
+  found = report(ready, ['storage ls', [dict(out=out)] * 2])
   assert found == [f'saved {files[0]}/manifest.json'] * 2 + ['unchecked'] * 2
