@@ -11,15 +11,26 @@ SentencePiece model (32,000 pieces) as ./spiece.model or
 trial needs neither: configs/pretrain.py on text of your own.
 
 Hardware: the paper took 16 GPUs for 140 hours. --config.mesh.data splits each
-batch over the devices there are (all, by default).
+batch over the devices there are (all, by default). configs/pretrain_c4.py:small
+and so on are other sizes, kept in runs/pretrain_c4-small; only base has been
+trained for a paper. GiB of a step on one document of 4,096 tokens and of
+writing 910 (computed by --dry_run for a CPU, parameters and optimiser not
+split):
 
-Expected: 234,724,224 parameters. Fine-tuned afterwards, as
-configs/finetune_arxiv.py does, the paper's Table 2 has ROUGE-1/2/L of
-43.8/17.0/39.7 on arXiv and 45.7/20.1/42.0 on PubMed, at 4096 tokens.
+  tiny      14,782,080 parameters    0.8   0.3   for trials of a setup
+  small     68,906,176               1.9   1.0
+  base     234,724,224               4.8   3.0   chips of 16 GiB
+  large    775,510,528              15.4   9.3   GPUs of 24 GiB, or mesh.fsdp
+  xl     2,784,146,432              55.4  32.4   of 80 GiB, or mesh.fsdp
+
+Expected: fine-tuned afterwards, as configs/finetune_arxiv.py does, the paper's
+Table 2 has ROUGE-1/2/L of 43.8/17.0/39.7 on arXiv and 45.7/20.1/42.0 on PubMed,
+at 4096 tokens.
 
 Three peak learning rates are in circulation, all followed by 1 / sqrt(step):
-- the paper's text says "identical to T5", which is Adafactor's 0.01, constant
-  for 10,000 steps: configs/pretrain_c4_adafactor.py;
+- the paper's text says "identical to T5": Adafactor's 1 / sqrt(max(step, 10^4))
+  (Raffel et al. 2020, section 3.1.2), that is --config.optim.name=adafactor
+  --config.optim.learning_rate=0.01;
 - its Table 8 prints 2e4 / sqrt(max(step, 10^4)), that is 200: a misprint;
 - the released code has 0.02 sqrt(10001) / sqrt(max(step + 1, 10001)) for AdamW:
   0.02 for 10,000 steps, then 2 / sqrt(step). That is here. AdamW at 0.02
@@ -28,10 +39,29 @@ Three peak learning rates are in circulation, all followed by 1 / sqrt(step):
 
 from configs import default
 
+# d_model, d_ff, num_heads, num_layers of T5 v1.1; no T5 is tiny.
+SIZES = {
+    'tiny': (256, 512, 4, 4),
+    'small': (512, 1024, 6, 8),
+    'base': (768, 2048, 12, 12),
+    'large': (1024, 2816, 16, 24),
+    'xl': (2048, 5120, 32, 24),
+}
 
-def get_config():
-  """Returns the pretraining column of the paper's Table 8."""
+
+def get_config(size='base'):
+  """Returns the pretraining column of the paper's Table 8.
+
+  Args:
+    size: one of SIZES.
+  """
+  if size not in SIZES:
+    raise ValueError(f'{size!r}: expected one of {", ".join(SIZES)}')
   config = default.get_config()
+  d_model, d_ff, num_heads, layers = SIZES[size]
+  config.model.update(dict(d_model=d_model, d_ff=d_ff, num_heads=num_heads))
+  config.model.update(dict(num_layers=layers, num_decoder_layers=layers))
+  config.model.d_state = 64 if size == 'tiny' else 256
   config.model.dropout_rate = 0.0
 
   config.data.task = 'c4_gsg'

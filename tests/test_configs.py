@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+import re
 
 import pytest
 
@@ -9,6 +10,7 @@ from configs import default
 from configs import finetune_arxiv
 from configs import pagesum
 from configs import pretrain
+from configs import pretrain_c4
 from configs import simcas
 from locost_jax import models
 from locost_jax.config import commands
@@ -73,12 +75,6 @@ def check_values(config, expected, but=()):
 def test_config_can_run(name):
   config = load(name)
   check_keys(config)
-  known = set(dict(schema.leaves(default.get_config())))
-  model = schema.make_model(config.model.name)
-  known |= {f'model.{key}' for key in model}
-  # default.py has None for these two sections.
-  for key, _ in schema.leaves(config):
-    assert key in known or key.startswith(('gsg.', 'span_corruption.'))
   doc = (ROOT / 'configs' / f'{name}.py').read_text()
   assert f'python -m locost_jax.main --config=configs/{name}.py' in doc
   assert 'ardware' in doc and 'xpected' in doc
@@ -113,8 +109,7 @@ def test_learning_rates_of_pretraining(step):
   rate = optim.make_schedule(config.optim, config.train.steps)(step)
   expected = 0.02 * math.sqrt(10001) / math.sqrt(max(step + 1, 10001))
   assert float(rate) == pytest.approx(expected, rel=1e-6)
-  config = load('pretrain_c4_adafactor')
-  assert config.optim.name == 'adafactor'
+  config.optim.update(dict(name='adafactor', learning_rate=0.01))
   rate = optim.make_schedule(config.optim, config.train.steps)(step)
   expected = 1 / math.sqrt(max(step, 10_000))
   assert float(rate) == pytest.approx(expected, rel=1e-4)
@@ -185,18 +180,6 @@ def test_finetuning_matches_the_paper(name):
   assert dict(config.model, dropout_rate=0.0) == dict(pretrain.model)
 
 
-def test_figure_5_is_the_book_recipe_at_other_lengths():
-  sweep = dict(schema.leaves(load('sweep_input_length')))
-  book = dict(schema.leaves(load('finetune_booksum_book')))
-  differing = {
-      key
-      for key in book
-      if not hasattr(book[key], 'items') and sweep[key] != book[key]
-  }
-  assert differing == {'data.max_input_length'}
-  assert sweep['data.max_input_length'] == 1024
-
-
 def test_quickstart():
   for name in 'quickstart', 'quickstart_long':
     config = load(name)
@@ -213,13 +196,12 @@ SIZES = dict(tiny=14_782_080, small=68_906_176, base=234_724_224)
 SIZES |= dict(large=775_510_528, xl=2_784_146_432)
 
 
-@pytest.mark.parametrize('name, count', SIZES.items())
-def test_sizes_have_the_documented_numbers_of_parameters(name, count):
-  config = load(f'locost_{name}')
+@pytest.mark.parametrize('size', pretrain_c4.SIZES)
+def test_sizes_have_the_documented_numbers_of_parameters(size):
+  config, count = load('pretrain_c4', size), SIZES[size]
   assert count_parameters(config.model, 32100) == count
-  text = (ROOT / 'configs' / f'locost_{name}.py').read_text()
-  assert f'Expected: {count:,} parameters' in text
-  if name == 'base':
+  assert re.search(rf'\n  {size} +{count:,} ', pretrain_c4.__doc__)
+  if size == 'base':
     assert config == load('pretrain_c4')
 
 
@@ -503,6 +485,7 @@ def test_small_models_by_suffix(name, model):
 @pytest.mark.parametrize(
     'name, expected',
     [
+        ('pretrain_c4', "'mt5': expected one of tiny, small, base, large, xl"),
         ('finetune_arxiv', "'mt5': expected one of locost, longt5, t5"),
         ('pagesum', "'mt5': expected one of arxiv, arxiv_discourse, arx"),
         ('simcas', "'mt5': expected one of arxiv, pubmed, govreport, summsc"),
