@@ -99,7 +99,6 @@ TABLE = {
         'summarizing/test_messages.py',
         'summarizing/test_page_texts.py',
         'summarizing/test_unknown_script.py',
-        'test_untrusted.py',
         'vocabularies/test_unknown.py',
     ),
     'simcas': (
