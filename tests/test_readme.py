@@ -6,7 +6,6 @@ small ones; what needs a network or an extra must end with a line that says so.
 """
 
 import importlib
-import itertools
 import os
 from pathlib import Path
 import re
@@ -22,6 +21,7 @@ import pytest
 from locost_jax.config import commands
 from locost_jax.runs import resume
 from tests import products
+from tests.data.rows import paged
 from tests.data.rows import write_jsonl
 from tests.documents import made_pdf
 from tests.summarizing.test_documents import make_book
@@ -100,11 +100,6 @@ RUNS = (
         '--max_length=4 --part_length=64',
         makes=r'\1',
     ),
-    Run(
-        r'.*summarize .*--reference_field=.*--output=(\S+) .*',
-        '--max_length=4',
-        makes=r'\1',
-    ),
     Run(r'.*papers\.plot .*--output=(\S+)', '--overwrite', makes=r'\1'),
     Run(r'.*bench encode .*', BENCH + '--lengths=64,128', PEERS),
     Run(r'.*papers\.score .*', '--overwrite', makes='FILE.json'),
@@ -117,9 +112,10 @@ RUNS = (
     Run(r'.*data\.inspect .*', small('data.vocabulary=byte')),
     Run(r'.*data\.cache .*', small(*DATA), makes='caches/*-train-*/stats.json'),
     Run(
-        r'.*summarize .*--output=.*', '--max_length=4', makes='summaries.jsonl'
+        r'.*summarize .*--(?:output|report)=(\S+) .*',
+        '--max_length=4',
+        makes=r'\1',
     ),
-    Run(r'.*summarize .*--report=.*', '--max_length=4', makes='where.html'),
     Run(r'.*summarize .*', '--max_length=4'),
     Run(
         r'.*convert --source=hf://google/.*',
@@ -170,34 +166,16 @@ def sections():
   """{(page, heading): its shell commands}, in order."""
   found = {}
   for page, text in PAGES.items():
-    for part in re.split(r'^#+ ', without_blocks(text), flags=re.M)[1:]:
-      lines = [
-          re.sub(r'\s+#\s.*', '', line)
-          for number in re.findall(r'^block (\d+)$', part, re.M)
-          for line in blocks(text)[int(number)]
-      ]
-      if lines := [line for line in lines if line]:
-        found[page, part.splitlines()[0]] = lines
+    fence = heading = ''
+    for line in re.sub(r'\s*\\\n\s*', ' ', text).splitlines():
+      if line.startswith('```'):
+        fence = '' if fence else line[3:] or 'text'
+      elif fence in ('bash', 'sh', 'shell', 'console'):
+        if command := re.sub(r'\s+#\s.*', '', line):
+          found.setdefault((page, heading), []).append(command)
+      elif not fence and (title := re.match('#+ (.*)', line)):
+        heading = title[1]
   return found
-
-
-_BLOCK = re.compile(
-    r'^```(?:bash|sh|shell|console)\n(.*?)^```', re.M | re.DOTALL
-)
-
-
-def blocks(text):
-  """The lines of each shell block of a page."""
-  return [
-      re.sub(r'\s*\\\n\s*', ' ', block).splitlines()
-      for block in _BLOCK.findall(text)
-  ]
-
-
-def without_blocks(text):
-  """A page with 'block N' for its shell blocks: # is a comment in these."""
-  numbers = itertools.count()
-  return _BLOCK.sub(lambda _: f'block {next(numbers)}', text)
 
 
 SECTIONS = sections()
@@ -306,35 +284,20 @@ def house(tmp_path_factory):
   """A directory with the files that a reader of the pages has."""
   home = tmp_path_factory.mktemp('house')
   (home / 'configs').symlink_to(ROOT / 'configs')
-  texts = [
-      ' '.join(
-          f'House {n} of street {i} is {n + i} years old.' for n in range(12)
-      )
-      for i in range(24)
-  ]
-  pairs = [
-      dict(document=text, summary=f'Street {i}.')
-      for i, text in enumerate(texts)
-  ]
+  rows = []
+  for i in range(24):
+    parts = [f'House {n} of street {i} is {n} years old.' for n in range(12)]
+    rows.append(paged(i, parts, text=' '.join(parts)))
+  texts = [row['text'] for row in rows]
   for name in (
-      'train test part-1 meetings validation '
-      'corpora/arxiv/train corpora/arxiv/validation '
-      'corpora/booksum_book/train corpora/booksum_book/validation'
+      'train.jsonl test.jsonl part-1.jsonl meetings.jsonl validation.jsonl '
+      'papers.jsonl texts-1.jsonl.gz '
+      'corpora/arxiv/train.jsonl corpora/arxiv/validation.jsonl '
+      'corpora/booksum_book/train.jsonl corpora/booksum_book/validation.jsonl '
+      'corpora/c4_gsg/c4-train.00000-of-00001.json.gz '
+      'corpora/c4_gsg/c4-validation.00000-of-00001.json.gz'
   ).split():
-    write_jsonl(home / f'{name}.jsonl', pairs)
-  sections = lambda text: [
-      dict(heading='Houses', text=f'{part}.') for part in text.split('. ')
-  ]
-  write_jsonl(
-      home / 'papers.jsonl',
-      [dict(pair, sections=sections(pair['document'])) for pair in pairs],
-  )
-  for name in (
-      'texts-1.jsonl.gz',
-      'corpora/c4_gsg/c4-train.00000-of-00001.json.gz',
-      'corpora/c4_gsg/c4-validation.00000-of-00001.json.gz',
-  ):
-    write_jsonl(home / name, [dict(text=text) for text in texts])
+    write_jsonl(home / name, rows)
   meetings = [
       dict(
           meeting_transcripts=[dict(speaker='PM', content=text)],
