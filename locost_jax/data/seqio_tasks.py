@@ -152,7 +152,8 @@ class Source(seqio.DataSource):
     if shard_info:
       names = names[shard_info.index :: shard_info.num_shards]
     if shuffle:
-      names = np.random.default_rng(seed).permutation(names).tolist()
+      order = np.random.default_rng(seed).permutation(len(names))
+      names = [names[i] for i in order]  # also those in TFDS, which are tuples
     make = preprocessors.maker(found, data, self._vocabulary)
     spec = dict(
         id=tf.TensorSpec([], tf.string),

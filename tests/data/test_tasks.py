@@ -1,6 +1,5 @@
 """data/tasks.py and data/preprocessors.py: corpora, checks, SeqIO tasks."""
 
-import contextlib
 import socket
 import subprocess
 import sys
@@ -123,22 +122,24 @@ def test_settings_that_contradict_the_task(key):
 
 
 def test_held_out_rows_are_never_trained_on(tmp_path):
-  # Every document is also in a second file with another summary.
+  # Every document is also in a second file with another query and summary.
   for name in 'ab':
     rows = [
-        dict(document=f'Text {i}.', summary=f'{name} {i}') for i in range(500)
+        dict(document=f'Text {i}.', summary=f'{name} {i}', query=name)
+        for i in range(500)
     ]
     write_jsonl(tmp_path / f'{name}.jsonl', rows)
-  config = make_config(str(tmp_path / '?.jsonl'))
+  config = make_config(str(tmp_path / '?.jsonl'), query_field='query')
   config.data.test_files = str(tmp_path / 'a.jsonl')
   train, validation, test = (
       [row['inputs'] for row in read_all(config, split)]
       for split in ('train', 'validation', 'test')
   )
   assert len(train) + len(validation) == 1000
-  assert not set(train) & set(validation)
+  held = {text.partition('\n\n')[2] for text in validation}
+  assert not held & {text.partition('\n\n')[2] for text in train}
   assert 8 <= len(validation) <= 40
-  assert len(set(validation)) == len(validation) / 2  # copies together
+  assert len(held) == len(validation) / 2  # copies together
   assert len(test) == 500  # no rows of test files are held out
   texts = set(tasks.training_texts(config))
   assert not texts & set(validation) and texts > set(train)
@@ -286,42 +287,14 @@ def test_wrapped_vocabulary_equals_the_plain_one(pieces):
   assert seqio_tasks.Vocabulary(BYTES) != seqio_tasks.Vocabulary(pieces)
 
 
-def test_python_docs(tmp_path, monkeypatch):
-  pairs = [
-      dict(
-          id=f'p{i}',
-          document=f'It computes the sum of {i} arrays.',
-          summary=f'Add {i} arrays.',
-      )
-      for i in range(3)
-  ]
-  document = dict(id='d', text=story(2))
-  monkeypatch.setattr(
-      corpus_lib,
-      'built_in_rows',
-      lambda split, gsg: {True: [document], False: pairs}[gsg],
-  )
-  config = make_config(task='python_docs_summary')
-  cache = cache_lib.open_cache(config, BYTES, 'train', tmp_path)
-  assert [cache[i]['reference'] for i in range(3)] == [
-      f'Add {i} arrays.' for i in range(3)
-  ]
-  assert BYTES.decode(cache[2]['inputs']) == 'It computes the sum of 2 arrays.'
-  assert cache_lib.open_cache(config, BYTES, 'test', tmp_path) is None
-  config.data.task = 'python_docs_gsg'
-  cache = cache_lib.open_cache(config, BYTES, 'validation', tmp_path)
-  source, target = gsg.gap_sentences(story(2))
-  assert len(cache) == 1 and cache[0]['reference'] == target
-  assert BYTES.decode(cache[0]['inputs']) == source
-
-
 def test_a_cache_of_the_installed_documentation_is_read_on(
     tmp_path, monkeypatch
 ):
   """Runs begun before the corpus was a file continue with their records."""
   config = make_config(task='python_docs_summary')
   rows = [dict(id='old', document='The old text of it.', summary='Old.')]
-  monkeypatch.setattr(corpus_lib, 'built_in_rows', lambda *_: rows)
+  read = lambda split, gap_sentences: [] if gap_sentences else rows
+  monkeypatch.setattr(corpus_lib, 'built_in_rows', read)
   found = corpus_lib.corpus(config)
   made_of = dict(installed=dict(python='3.11', numpy=['numpy 1']), code='18f4')
   locate = cache_lib.locate
@@ -361,37 +334,6 @@ def test_missing_c4_is_reported_at_once(tmp_path, monkeypatch):
   config = make_config(task='c4_gsg', tfds_dir=str(tmp_path))
   with pytest.raises(InputError, match='c4/en:3.1.0: not prepared'):
     tasks.check(config)
-
-
-def c4_rows(start, stop):
-  names = ('content-length', 'content-type', 'timestamp')
-  return {
-      'text': [story(i) for i in range(start, stop)],
-      'url': [f'https://example.org/{i}' for i in range(start, stop)],
-      **{name: [''] * (stop - start) for name in names},
-  }
-
-
-@contextlib.contextmanager
-def mocked_c4(directory):
-  """Mocks twelve rows of C4 in this context.
-
-  The files that are looked for are empty; the mock does not read them.
-  """
-  import tensorflow as tf
-  import tensorflow_datasets as tfds
-
-  def as_dataset(self, *args, **keywords):
-    del self, args, keywords
-    return tf.data.Dataset.from_tensor_slices(c4_rows(0, 12))
-
-  info = directory / 'c4' / 'en' / '3.1.0' / 'dataset_info.json'
-  info.parent.mkdir(parents=True)
-  info.write_text('{}')
-  for split in 'train', 'validation':
-    (info.parent / f'c4-{split}.tfrecord-00000-of-00001').touch()
-  with tfds.testing.mock_data(as_dataset_fn=as_dataset):
-    yield
 
 
 @pytest.mark.runs
