@@ -35,9 +35,9 @@ _replaced = collections.defaultdict(dict)  # path -> {line: lone surrogates}
 REPLACED = 'replaced by U+FFFD'  # ends the line that counts them
 
 
-def is_held_out(key, fraction=0.02):
-  """Whether a row is held out, by a hash of its key."""
-  return hash_key(key) < fraction * 2**64
+def is_held_out(key):
+  """Whether a row is one of the 2% that are held out, by a hash of its key."""
+  return hash_key(key) < 0.02 * 2**64
 
 
 def hash_key(key):

@@ -4,8 +4,11 @@ import gzip
 import json
 import types
 
+from configs import default
+from locost_jax.data import cache as cache_lib
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import pages
+from tests.batches import BYTES
 
 
 def write_jsonl(path, rows):
@@ -19,6 +22,22 @@ def write_jsonl(path, rows):
 
 def read_jsonl(path):
   return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def own_files(path, rows, **data):
+  """Returns a config with rows for training and validation in a file."""
+  config = default.get_config()
+  config.data.train_files = config.data.validation_files = write_jsonl(
+      path, rows
+  )
+  config.data.update(data)
+  return config
+
+
+def locate(config, directory='caches', vocabulary=BYTES):
+  """Returns the path and the key of the cache of a training split."""
+  found = corpus_lib.corpus(config)
+  return cache_lib.locate(config, found, vocabulary, 'train', directory)
 
 
 def numbered(n, start=0):

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,12 +21,13 @@ from locost_jax.data import records
 from locost_jax.data import streamed
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import byte_vocabulary
+from tests import python
 from tests.batches import BYTES
 from tests.batches import take
+from tests.data.rows import locate
 from tests.data.rows import numbered
 from tests.data.rows import write_jsonl
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from tests.deadline import within
 
 
 @pytest.fixture
@@ -87,45 +89,39 @@ def test_reused_while_nothing_changed(config, tmp_path, monkeypatch):
 
 
 def test_every_change_makes_another_cache(config, tmp_path):
-  directory = tmp_path / 'cache'
-  open_all(config, directory)
-  before = names(directory)
-
-  def changed(config, vocabulary=BYTES):
-    nonlocal before
-    cache_lib.open_cache(config, vocabulary, 'train', directory)
-    found = names(directory)
-    assert set(found) > set(before)
-    before = found
-
-  for data in (
-      dict(max_input_length=23),
-      dict(max_target_length=8),
-      dict(input_field='summary'),
-      dict(target_field='document'),
-      dict(query_field='id'),
-      dict(pages='chunks'),
-      dict(pages='chunks', page_length=9),
-  ):
+  def name(vocabulary=BYTES, **data):
     other = config.copy_and_resolve_references()
     other.data.update(data)
-    changed(other)
-  gap = config.copy_and_resolve_references()
-  gap.gsg = dict(ratio=0.5)
-  gap.data.train_files = write_jsonl(
-      tmp_path / 'c.jsonl', [dict(document='One here. Two here. Three here.')]
-  )
-  changed(gap)
-  gap.gsg = dict(ratio=0.4)
-  changed(gap)
-  changed(config, byte_vocabulary.ByteVocabulary(extra_ids=3))
-  held = config.copy_and_resolve_references()
-  held.data.validation_files = ''
-  changed(held)
+    return locate(other, tmp_path, vocabulary)[0].name
+
+  found = [
+      name(),
+      name(max_input_length=23),
+      name(max_target_length=8),
+      name(input_field='summary'),
+      name(target_field='document'),
+      name(query_field='id'),
+      name(pages='chunks'),
+      name(pages='chunks', page_length=9),
+      name(validation_files=''),
+      name(byte_vocabulary.ByteVocabulary(extra_ids=3)),
+  ]
+  for settings in (
+      dict(gsg=dict(ratio=0.5)),
+      dict(gsg=dict(ratio=0.4)),
+      dict(span_corruption=dict(share=0.5)),
+      dict(span_corruption=dict(share=0.4)),
+      dict(span_corruption=dict(seed=3)),
+  ):
+    config.update(settings)
+    found.append(name())
+  config.span_corruption = dict(share=0.4, seed=3, density=0.15)  # the default
+  assert name() == found[-1]
   write_jsonl(tmp_path / 'a.jsonl', numbered(8))
-  changed(config)
+  found.append(name())
   os.utime(tmp_path / 'a.jsonl', (1, 1))
-  changed(config)
+  found.append(name())
+  assert len(set(found)) == len(found)
 
 
 def test_damaged_cache_is_made_again(config, tmp_path):
@@ -143,17 +139,8 @@ def test_damaged_cache_is_made_again(config, tmp_path):
     assert str(open_all(config, tmp_path / 'cache')[1]) == str(rows)
 
 
-def run(code, *arguments, **keywords):
-  return subprocess.Popen(
-      [sys.executable, '-c', code, *map(str, arguments)],
-      cwd=ROOT,
-      text=True,
-      stdout=subprocess.PIPE,
-      **keywords,
-  )
-
-
 def test_killed_build_leaves_no_cache(tmp_path):
+  """Only one process at a time builds; a killed one releases the lock."""
   path = tmp_path / 'c'
   code = """
 import os, signal, sys
@@ -165,52 +152,34 @@ def rows():
 with records.locked(sys.argv[1]):
   records.write(sys.argv[1], {}, rows(), 300)
 """
-  with run(code, path) as process:
-    assert process.wait() == -signal.SIGKILL
+  python.run('-c', code, path, status=-signal.SIGKILL)
   assert names(tmp_path) == ['c.partial']
   assert not records.is_complete(path, {})
   rows = [dict(id='x', inputs=[1], targets=[1], reference='r')]
   with records.locked(path, wait=False) as held:
-    assert held  # the killed process has released it
+    assert held
+    with records.locked(path, wait=False) as again:
+      assert not again
     records.write(path, {}, rows, 300)
   assert names(tmp_path) == ['c']
   assert records.is_complete(path, {}) and len(records.Cache(path)) == 1
   assert not records.is_complete(path, {'another': 'key'})
 
 
-def test_only_one_process_builds(tmp_path):
-  with records.locked(tmp_path / 'c'):
-    with records.locked(tmp_path / 'c', wait=False) as held:
-      assert not held
-  with records.locked(tmp_path / 'c') as held:
-    assert held
-
-
-def test_bad_row_leaves_nothing(config, tmp_path):
+@pytest.mark.parametrize(
+    'gsg, message',
+    [
+        (None, r"a\.jsonl:10: no field 'summary'"),
+        (dict(ratio=0.2), 'all 10 documents of the train split'),
+    ],
+)
+def test_an_error_leaves_nothing(config, tmp_path, gsg, message):
   file = tmp_path / 'a.jsonl'
   file.write_text(file.read_text() + '{"document": "no summary"}\n')
-  with pytest.raises(InputError, match=r"a\.jsonl:10: no field 'summary'"):
+  config.gsg = gsg
+  with pytest.raises(InputError, match=message):
     open_all(config, tmp_path / 'cache')
   assert not names(tmp_path / 'cache')
-
-
-def test_short_documents_are_skipped_and_counted(config, tmp_path, capsys):
-  config.gsg = dict(ratio=0.2)
-  config.data.input_field = 'text'
-  long = 'A cat sat here. A dog ran there. ' * 3
-  config.data.train_files = write_jsonl(
-      tmp_path / 'g.jsonl',
-      [
-          dict(text=long + 'It is one.'),
-          dict(text='Too short.'),
-          dict(text=''),
-          dict(text=long + 'It is two.'),
-      ],
-  )
-  cache, rows = open_all(config, tmp_path / 'cache')
-  assert [row['id'] for row in rows] == ['g.jsonl:0', 'g.jsonl:3']
-  assert cache.stats['records'] == 2 and cache.stats['skipped'] == 2
-  assert '2 records, 2 skipped' in capsys.readouterr().err
 
 
 def test_rows_without_text_are_skipped_only_in_training(config, tmp_path):
@@ -227,13 +196,6 @@ def test_rows_without_text_are_skipped_only_in_training(config, tmp_path):
   assert cache.stats['skipped'] == 2
   cache, found = open_all(config, tmp_path / 'cache', 'validation')
   assert [row['reference'] for row in found] == [' ', 'b', 'd']
-
-
-def test_no_record_at_all(config, tmp_path):
-  config.gsg = dict(ratio=0.2)
-  with pytest.raises(InputError, match='all 9 documents of the train split'):
-    open_all(config, tmp_path / 'cache')
-  assert not names(tmp_path / 'cache')
 
 
 def test_checking_and_reading_need_no_tensorflow(config, tmp_path):
@@ -256,9 +218,7 @@ print(sorted(set(sys.modules) & {'tensorflow', 'seqio', 'jax', 'flax'}))
 """
   config.train.batch_size = 2
   job = pickle.dumps(config.to_dict()).hex()
-  with run(code, job, tmp_path / 'cache') as process:
-    assert process.stdout.read() == '[]\n'
-    assert process.wait() == 0
+  assert python.run('-c', code, job, tmp_path / 'cache').stdout == '[]\n'
 
 
 SHARDS = 5
@@ -282,28 +242,13 @@ def equal(a, b):
   )
 
 
-def shards_there(directory):
-  return [
-      p
-      for p in directory.glob('jsonl-train-*/*')
-      if p.is_dir() and p.suffix == ''
-  ]
-
-
-def wait_for(condition, seconds=60):
-  end = time.monotonic() + seconds
-  while not condition():
-    assert time.monotonic() < end, 'waited in vain'
-    time.sleep(0.05)
-
-
 @pytest.mark.slow
 def test_large_corpus_is_cached_shard_by_shard(large, tmp_path, monkeypatch):
   directory = tmp_path / 'cache'
   growing = cache_lib.open_cache(large, BYTES, 'train', directory)
   assert isinstance(growing, streamed.StreamedCache)
   batches = take(pipeline.train_batches(growing, BYTES, large), 60)
-  wait_for(lambda: growing.total() is not None)
+  growing.wait()
   growing.close()
   assert growing.total() == sum(range(6, 6 + SHARDS))
 
@@ -322,15 +267,13 @@ def test_large_corpus_is_cached_shard_by_shard(large, tmp_path, monkeypatch):
 
   # Existing shards do not change the batches: remove two.
   monkeypatch.setattr(cache_lib, 'STREAM_BYTES', 0)
-  for shard in shards_there(directory)[1:3]:
-    for file in shard.iterdir():
-      file.unlink()
-    shard.rmdir()
+  for shard in directory.glob('jsonl-train-*/0000[13]'):
+    shutil.rmtree(shard)
   again = cache_lib.open_cache(large, BYTES, 'train', directory)
   assert again.total() is None
   rest = take(pipeline.train_batches(again, BYTES, large, 7), 53)
   assert equal(rest, batches[7:])
-  wait_for(lambda: again.total() is not None)
+  again.wait()
   again.close()
 
   # All shards exist: no process is started, and nothing is tokenised.
@@ -349,7 +292,7 @@ def test_validation_of_a_large_corpus_uses_the_first_rows(large, tmp_path):
 
 
 @pytest.mark.slow
-def test_training_starts_before_all_is_tokenised(large, tmp_path, monkeypatch):
+def test_training_starts_before_all_is_tokenised(large, tmp_path):
   """An invalid row in the last shard stops only readers of that shard."""
   last = order.window_shards(SHARDS, 2, 0, 0, 2)
   file = tmp_path / f's{last[0]}.jsonl'
@@ -377,7 +320,13 @@ print(found._workers._processes[0].pid, flush=True)
 sys.stdin.read()
 """
   job = pickle.dumps(large.to_dict()).hex()
-  with run(code, job, tmp_path / 'c', stdin=subprocess.PIPE) as parent:
+  with subprocess.Popen(
+      [sys.executable, '-c', code, job, str(tmp_path / 'c')],
+      cwd=python.ROOT,
+      text=True,
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+  ) as parent:
     child = int(parent.stdout.readline())
     os.kill(child, 0)  # it is running
     parent.kill()
@@ -389,4 +338,6 @@ sys.stdin.read()
       except FileNotFoundError:
         return True
 
-    wait_for(gone)
+    with within():
+      while not gone():
+        time.sleep(0.05)

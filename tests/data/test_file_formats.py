@@ -13,12 +13,10 @@ from pyarrow import parquet
 import pytest
 
 from configs import default
-from locost_jax.data import cache as cache_lib
-from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import file_formats
 from locost_jax.data import tasks
 from locost_jax.errors import InputError
-from tests.batches import BYTES
+from tests.data.rows import locate
 from tests.data.rows import read_all
 from tests.data.rows import story
 
@@ -194,9 +192,7 @@ def test_only_caches_of_texts_depend_on_the_unit(tmp_path):
   rows = write(tmp_path / 'a.jsonl', to_jsonl([dict(text=story(0))]))
 
   def place(file, unit):
-    config = make_config(file, gaps=True, text_unit=unit)
-    found = corpus_lib.corpus(config)
-    return cache_lib.locate(config, found, BYTES, 'train', 'x')[0]
+    return locate(make_config(file, gaps=True, text_unit=unit))[0]
 
   assert place(rows, 'file') == place(rows, 'line')
   assert len({place(text, unit) for unit in ('file', 'line', 'paragraph')}) == 3
@@ -213,34 +209,45 @@ def test_lone_surrogates_in_json_cells(tmp_path, delimiter, capsys):
   assert capsys.readouterr().err == said
 
 
-@pytest.mark.parametrize(
-    'rows, expected',
-    [
-        # Quotes as letters, where they would swallow rows or break cells.
-        (
-            '"Yes," she said.\tA.\n5" of rain\t"B\nIt fell.\t"C" it is\n',
-            [
-                ('"Yes," she said.', 'A.'),
-                ('5" of rain', '"B'),
-                ('It fell.', '"C" it is'),
-            ],
-        ),
-        # Quotes around cells, with a line and a tab in them.
-        ('"One ""1""\nand\ttwo"\tA.\n', [('One "1"\nand\ttwo', 'A.')]),
-    ],
-)
-def test_quotes_of_a_tsv(tmp_path, rows, expected):
-  path = write(tmp_path / 'a.tsv', b'document\tsummary\n' + rows.encode())
-  fields = 'document', 'summary'
-  found = file_formats.read_rows(str(path), fields, 'file')
+READ = {
+    # A byte order mark, ends of lines as of Windows, blank lines, and letters
+    # at which str.splitlines splits.
+    'a.jsonl': (
+        '\ufeff{"document": "a\x85b\u2028c", "summary": "d\\nf"}\r\n  \n'
+        '{"document": "g", "summary": "h"}',
+        [('a\x85b\u2028c', 'd\nf'), ('g', 'h')],
+    ),
+    'a.csv': ('\ufeff"document","summary"\r\na,b\r\n\r\n', [('a', 'b')]),
+    # Ends of lines as of Macintosh.
+    'b.csv': (
+        'document,summary\ra,"b\rc"\rd,e\r',
+        [('a', 'b\rc'), ('d', 'e')],
+    ),
+    # Quotes as letters, where they would swallow rows or break cells.
+    'a.tsv': (
+        'document\tsummary\n"Yes," she said.\tA.\n5" of rain\t"B\nIt fell.\t'
+        '"C" it is\n',
+        [
+            ('"Yes," she said.', 'A.'),
+            ('5" of rain', '"B'),
+            ('It fell.', '"C" it is'),
+        ],
+    ),
+    # Quotes around cells, with a line and a tab in them.
+    'b.tsv': (
+        'document\tsummary\n"One ""1""\nand\ttwo"\tA.\n',
+        [('One "1"\nand\ttwo', 'A.')],
+    ),
+}
+
+
+@pytest.mark.parametrize('name', READ)
+def test_lines_and_cells(tmp_path, name):
+  text, expected = READ[name]
+  found = read(write(tmp_path / name, text.encode()))
   assert [(row['document'], row['summary']) for row in found] == expected
-
-
-def test_a_tsv_that_neither_reading_explains(tmp_path):
-  text = b'document\tsummary\n"a" b\tc\nd\n'
-  path = write(tmp_path / 'a.tsv', text)
-  with pytest.raises(InputError, match=':2: broken quoting'):
-    list(file_formats.read_rows(str(path), ('document', 'summary'), 'file'))
+  packed = write(tmp_path / f'{name}.gz', gzip.compress(text.encode()))
+  assert read(packed) == found
 
 
 def test_one_text_is_too_few_rows_for_a_split(tmp_path):
@@ -258,6 +265,11 @@ def test_one_text_is_too_few_rows_for_a_split(tmp_path):
 HEAD = b'document,summary\n'
 FINE = HEAD + b'a,b\n'
 MORE = b'document,summary,%s\na,b,%s\n'
+LINES = b'{"document": "a", "summary": "b"}\n'
+OTHER = (
+    b'{"id": "a", "article": "a b c", "highlights": "a", "query": "abcdefg"}\n'
+)
+TRY = '; try --config.data.input_field=%s --config.data.target_field=%s'
 
 
 def parquet_of(**columns):
@@ -332,6 +344,43 @@ BAD = {
     # Other names are read as JSONL.
     'a.xlsx': (b'PK\x03\x04\xff', r":1: not UTF-8.*'.xlsx' is read as JSONL"),
     'a.jsonl': (FINE, ':1: not JSON: Expecting value: line 1 column 1 .char 0'),
+    'd.jsonl': (
+        LINES + b'{"document": 3}\n',
+        ":2: field 'document' must be a ",
+    ),
+    'e.jsonl': (LINES + b'\n{"document": "\xff"}\n', ':3: not UTF-8'),
+    'f.jsonl': (LINES + b'[' * 100_000, ':2: not JSON'),
+    'd.tsv': (b'document\tsummary\n"a" b\tc\nd\n', ':2: broken quoting'),
+    # All bad rows are reported, with their numbers.
+    'g.jsonl': (
+        LINES + b'{\n[]\n{}\n{}\n{\n',
+        ':2: not JSON: [^;]*; 4 more bad rows: 3 .expected a JSON object, got '
+        "list., 4 .no field 'document'; the row has none., 5 .no .*, ...$",
+    ),
+    'h.jsonl': (
+        LINES + b'{"document": "a", "summary": "b", "references": "c"}\n' * 3,
+        ": row 2: field 'references' must .*; 2 more bad rows: row 3, row 4$",
+    ),
+    'i.jsonl': (
+        OTHER * 300,
+        f':1: no field .*{TRY % ("article", "highlights")}; at least 99 more bad '
+        'rows: 2, 3, 4, ...$',
+    ),
+    't.csv': (
+        FINE + b'a\nb\n"c\n',
+        ':3: 1 .*; 2 more bad rows: 4, 5 .a quote ',
+    ),
+    'u.csv': (b'article,b\n', f":1: no .*'b'{TRY % ('FIELD', 'FIELD')}$"),
+    'm.parquet': (
+        lambda: two('a', None, 'b', None),
+        ": row 2: field 'document' must .*; 1 more bad rows: row 4$",
+    ),
+    # Texts.
+    'a.txt': (b'a\nb\xff\n', r':2: not UTF-8 \(byte 1\)'),
+    'b.txt': (b'a\n\nb\0\n', ':3: a NUL byte'),
+    'c.txt.gz': (b'a', ': cannot be read'),
+    'd.txt': (b' \n', ': the train split is empty: no documents'),
+    'e.txt': (b'{"title": "a"}\n', ":1: JSON in a text.* '.jsonl'"),
 }
 
 
@@ -339,76 +388,16 @@ BAD = {
 def test_errors_are_one_line(tmp_path, name):
   data, message = BAD[name]
   file = write(tmp_path / name, data() if callable(data) else data)
-  config = make_config(file, validation_files=file)
-  with pytest.raises(InputError, match=message) as error:
-    tasks.check(config)
-    read_all(config, 'train')
-  assert '\n' not in str(error.value) and len(str(error.value)) < 400
-  assert re.match(
-      rf'({re.escape(str(tmp_path))}/)?{re.escape(name)}:', str(error.value)
-  )
-
-
-LINES = b'{"document": "a", "summary": "b"}\n'
-OTHER = (
-    b'{"id": "a", "article": "a b c", "highlights": "a", "query": "abcdefg"}\n'
-)
-TRY = '; try --config.data.input_field=%s --config.data.target_field=%s'
-BAD_ROWS = {
-    'a.jsonl': (
-        LINES + b'{\n[]\n{}\n{}\n{\n',
-        ':2: not JSON: [^;]*; 4 more bad rows: 3 .expected a JSON object, got '
-        "list., 4 .no field 'document'; the row has none., 5 .no .*, ...$",
-    ),
-    'b.jsonl': (
-        LINES + b'{"document": "a", "summary": "b", "references": "c"}\n' * 3,
-        ": row 2: field 'references' must .*; 2 more bad rows: row 3, row 4$",
-    ),
-    'c.jsonl': (
-        OTHER * 300,
-        f':1: no field .*{TRY % ("article", "highlights")}; at least 99 more bad '
-        'rows: 2, 3, 4, ...$',
-    ),
-    'a.csv': (
-        FINE + b'a\nb\n"c\n',
-        ':3: 1 .*; 2 more bad rows: 4, 5 .a quote ',
-    ),
-    'b.csv': (b'article,b\n', f":1: no .*'b'{TRY % ('FIELD', 'FIELD')}$"),
-    'a.parquet': (
-        lambda: two('a', None, 'b', None),
-        ": row 2: field 'document' must .*; 1 more bad rows: row 4$",
-    ),
-}
-
-
-@pytest.mark.parametrize('name', BAD_ROWS)
-def test_all_bad_rows_are_reported(tmp_path, name):
-  data, message = BAD_ROWS[name]
-  file = write(tmp_path / name, data() if callable(data) else data)
-  with pytest.raises(InputError, match=f'{name}{message}') as error:
-    read_all(make_config(file, validation_files=file), 'train')
-  assert '\n' not in str(error.value)
-
-
-BAD_TEXTS = {
-    'a.txt': (b'a\nb\xff\n', r':2: not UTF-8 \(byte 1\)'),
-    'b.txt': (b'a\n\nb\0\n', ':3: a NUL byte'),
-    'c.txt.gz': (b'a', ': cannot be read'),
-    'd.txt': (b' \n', ': the train split is empty: no documents'),
-    'e.txt': (to_jsonl([dict(title='a')]), ":1: JSON in a text.* '.jsonl'"),
-}
-
-
-@pytest.mark.parametrize('name', BAD_TEXTS)
-@pytest.mark.parametrize('unit', ['file', 'paragraph', 'line'])
-def test_errors_of_a_text(tmp_path, name, unit):
-  data, message = BAD_TEXTS[name]
-  file = write(tmp_path / name, data)
-  config = make_config(file, True, validation_files=file, text_unit=unit)
-  with pytest.raises(InputError, match=f'{name}{message}') as error:
-    tasks.check(config)
-    read_all(config, 'train')
-  assert '\n' not in str(error.value)
+  is_text = file_formats.is_text(file)
+  for unit in file_formats.UNITS if is_text else ('file',):
+    config = make_config(file, is_text, validation_files=file, text_unit=unit)
+    with pytest.raises(InputError, match=message) as error:
+      tasks.check(config)
+      read_all(config, 'train')
+    assert '\n' not in str(error.value) and len(str(error.value)) < 400
+    assert re.match(
+        rf'({re.escape(str(tmp_path))}/)?{re.escape(name)}:', str(error.value)
+    )
 
 
 def test_kinds_of_columns(tmp_path):
@@ -423,18 +412,6 @@ def test_kinds_of_columns(tmp_path):
   assert read(file, ('my.text', 'sum')) == [
       {'my.text': text, 'sum': text} for text in 'aba'
   ]
-
-
-def test_byte_order_mark(tmp_path):
-  data = b'\xef\xbb\xbf"document","summary"\r\na,b\r\n\r\n'
-  file = write(tmp_path / 'a.csv', data)
-  assert read(file) == [dict(document='a', summary='b')]
-
-
-def test_line_ends_of_macintosh(tmp_path):
-  data = b'document,summary\ra,"b\rc"\rd,e\r'
-  file = write(tmp_path / 'a.csv', data)
-  assert [row['summary'] for row in read(file)] == ['b\rc', 'e']
 
 
 def test_parquet_without_pyarrow(tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ from locost_jax.data import tasks
 from locost_jax.errors import InputError
 from tests.batches import BYTES
 from tests.batches import take
+from tests.data.rows import own_files
 from tests.data.rows import write_jsonl
 
 
@@ -133,71 +134,54 @@ def test_a_mixture_by_its_name(config, tmp_path):
   assert cache_lib.open_cache(config, BYTES, 'test', tmp_path / 'cache') is None
 
 
-def test_errors_of_a_task_of_a_mixture(config, tmp_path, monkeypatch):
+def test_a_task_of_a_mixture_is_missing(config, tmp_path):
   (tmp_path / 'corpora' / 'xsum' / 'train.jsonl').unlink()
   (tmp_path / 'corpora' / 'xsum' / 'validation.jsonl').unlink()
   with pytest.raises(InputError, match='^xsum: no '):
     tasks.check(config)
-  monkeypatch.setattr(cache_lib, 'is_large', lambda config, found: True)
-  with pytest.raises(InputError, match='arxiv: too large to be part of a mixt'):
-    cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
-  assert not (tmp_path / 'cache').exists()
 
 
 COUNT = 23
 
 
 def few_config(path, **data):
-  file = path / 'a.jsonl'
-  if not file.exists():
-    rows = [dict(document=f'Text {i}.', summary=f'{i}.') for i in range(COUNT)]
-    write_jsonl(file, rows)
-  config = default.get_config()
-  config.data.update(
-      train_files=str(file),
-      validation_files=str(file),
-      max_input_length=16,
-      max_target_length=8,
-      **data,
-  )
+  rows = [dict(document=f'Text {i}.', summary=f'{i}.') for i in range(COUNT)]
+  config = own_files(path / 'a.jsonl', rows, **data)
+  config.data.max_input_length, config.data.max_target_length = 16, 8
   config.train.batch_size = 4
   config.eval.examples = 0
   return config
 
 
-def chosen(config, path):
+def chosen(config, path, **data):
   """Returns the numbers of the examples, in the order of the cache."""
+  config.data.update(data)
   cache = cache_lib.open_cache(config, BYTES, 'train', path / 'cache')
   return [int(cache[i]['reference'][:-1]) for i in range(len(cache))]
 
 
 def test_the_choice_depends_only_on_the_seed(tmp_path):
   """A larger choice contains all smaller ones."""
+  config = few_config(tmp_path)
   for seed in range(5):
     found = {}
     for n in 1, 5, 10, COUNT:
-      config = few_config(tmp_path, seed=seed, train_examples=n)
+      found[n] = chosen(config, tmp_path, seed=seed, train_examples=n)
       tasks.check(config)
-      found[n] = chosen(config, tmp_path)
       assert len(set(found[n])) == n and found[n] == sorted(found[n])
       assert found[n] == chosen(config, tmp_path)
     assert set(found[1]) < set(found[5]) < set(found[10])
-    assert found[COUNT] == chosen(few_config(tmp_path, seed=seed), tmp_path)
-    others = few_config(tmp_path, seed=seed + 1, train_examples=10)
-    assert found[10] != chosen(others, tmp_path)
+    assert found[COUNT] == chosen(config, tmp_path, train_examples=0)
+    others = dict(seed=seed + 1, train_examples=10)
+    assert found[10] != chosen(config, tmp_path, **others)
 
 
 def test_all_numbers_and_seeds_share_a_cache(tmp_path, monkeypatch):
   """Nothing is tokenised again."""
-  whole = cache_lib.open_cache(
-      few_config(tmp_path), BYTES, 'train', tmp_path / 'cache'
-  )
-
-  def build(*args):
-    raise AssertionError('tokenised again')
-
-  monkeypatch.setattr(cache_lib, '_build', build)
-  config = few_config(tmp_path, seed=3, train_examples=7)
+  config = few_config(tmp_path)
+  whole = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
+  monkeypatch.setattr(cache_lib, '_build', None)
+  config.data.update(seed=3, train_examples=7)
   few = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
   for i, number in enumerate(chosen(config, tmp_path)):
     assert few[i]['inputs'].tolist() == whole[number]['inputs'].tolist()
@@ -258,11 +242,15 @@ def test_examples_of_each_task_of_a_mixture(config, tmp_path):
   assert set(sum(epochs(config, mixed, 0, 16), [])) == set(texts)
 
 
-def test_corpora_tokenised_while_training_are_refused(tmp_path, monkeypatch):
+def test_corpora_tokenised_while_training_are_refused(
+    config, tmp_path, monkeypatch
+):
   monkeypatch.setattr(cache_lib, 'is_large', lambda config, found: True)
-  config = few_config(tmp_path, train_examples=3)
-  with pytest.raises(
-      InputError, match='jsonl: too large for config.data.train_examples=3'
+  few = few_config(tmp_path, train_examples=3)
+  for given, message in (
+      (config, 'arxiv: too large to be part of a mixture'),
+      (few, 'jsonl: too large for config.data.train_examples=3'),
   ):
-    cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
+    with pytest.raises(InputError, match=message):
+      cache_lib.open_cache(given, BYTES, 'train', tmp_path / 'cache')
   assert not (tmp_path / 'cache').exists()

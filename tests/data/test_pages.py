@@ -8,7 +8,6 @@ import pytest
 from configs import default
 from locost_jax.data import buckets
 from locost_jax.data import cache as cache_lib
-from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import inspect
 from locost_jax.data import pages
 from locost_jax.data import pipeline
@@ -18,6 +17,8 @@ from locost_jax.errors import InputError
 from locost_jax.runs import checks
 from tests.batches import BYTES
 from tests.batches import take
+from tests.data.rows import locate
+from tests.data.rows import own_files
 from tests.data.rows import paged
 from tests.data.rows import tokenise
 from tests.data.rows import write_jsonl
@@ -42,17 +43,8 @@ def row_of(number, **fields):
 
 
 def make_config(path, rows, **data):
-  file = write_jsonl(path / 'a.jsonl', rows)
-  config = default.get_config()
-  config.data.update(
-      train_files=file,
-      validation_files=file,
-      page_length=24,
-      num_pages=3,
-      max_target_length=16,
-      **data,
-  )
-  return config
+  sizes = dict(page_length=24, num_pages=3, max_target_length=16)
+  return own_files(path / 'a.jsonl', rows, **sizes, **data)
 
 
 def open_records(config, path, split='train'):
@@ -345,21 +337,6 @@ def test_sentences_are_packed_while_they_fit():
       assert [[i for i in x if i > 0] for x in expected if x != marks] == made
 
 
-@pytest.mark.parametrize('form', pages.FORMS)
-def test_records_follow_query_in(form, tmp_path):
-  rows = [row_of(4, query='q?')]
-  found = {}
-  for where in '', 'every', 'first':
-    config = make_config(tmp_path, rows, pages=form, query_in=where)
-    tasks.check(config)
-    found[where] = pages_of(open_records(config, tmp_path)['4'])
-  query = BYTES.encode('q?\n\n')
-  assert found[''] == found['every']
-  assert all(page[: len(query)] == query for page in found['every'])
-  assert found['first'][0][: len(query)] == query
-  assert all(page[: len(query)] != query for page in found['first'][1:])
-
-
 def test_a_query_of_one_sequence(tmp_path):
   """A document of one sequence begins with the query."""
   rows = [row_of(2, query='q?')]
@@ -371,9 +348,7 @@ def test_a_query_of_one_sequence(tmp_path):
 
 
 def key_of(path, **data):
-  config = make_config(path, [row_of(2)], **data)
-  found = corpus_lib.corpus(config)
-  return cache_lib.locate(config, found, BYTES, 'train', 'caches')[1]['pages']
+  return locate(make_config(path, [row_of(2)], **data))[1]['pages']
 
 
 def test_caches_made_before_these_keys_stay_valid(tmp_path):

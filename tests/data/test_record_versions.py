@@ -15,6 +15,7 @@ from locost_jax.data import streamed as streamed_lib
 from tests import golden_records
 from tests.batches import BYTES
 from tests.data import test_gsg
+from tests.data.rows import locate
 
 GOLDEN = json.loads(golden_records.FILE.read_text())
 
@@ -53,8 +54,7 @@ def place(tmp_path, monkeypatch):
   )
   config = default.get_config()
   config.data.train_files = str(path)
-  corpus = corpus_lib.corpus(config)
-  return cache_lib.locate(config, corpus, BYTES, 'train', tmp_path / 'caches')
+  return locate(config, tmp_path / 'caches')
 
 
 def test_caches_of_earlier_releases_stay_valid(tmp_path, monkeypatch):
@@ -102,8 +102,7 @@ def test_new_records_have_plain_text_and_begun_ones_their_own(
     monkeypatch.setattr(cache_lib, 'STREAM_BYTES', 0)
     config.data.window_shards = 1
   read = lambda: read_first(config, tmp_path)
-  found = corpus_lib.corpus(config)
-  path, key = cache_lib.locate(config, found, BYTES, 'train', tmp_path)
+  path, key = locate(config, tmp_path)
   made = read()
   assert path.exists() and made['id'] == 'a\xad'
   if form != 'gsg':
@@ -143,9 +142,7 @@ def test_texts_of_another_script_have_another_cache(tmp_path):
     config.data.train_files = str(path)
     for strategy in 'independent', 'lead':
       config.gsg = dict(strategy=strategy)
-      found = corpus_lib.corpus(config)
-      place = cache_lib.locate(config, found, BYTES, 'train', 'caches')
-      keys.append(place[1])
+      keys.append(locate(config)[1])
   assert ['gsg_words' in key for key in keys] == [0, 0, 1, 0, 1, 0]
   assert ['sentences' in key for key in keys] == [0, 0, 0, 0, 1, 1]
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from configs import default
-from locost_jax.data import cache as cache_lib
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import preprocessors
 from locost_jax.data import span_corruption as spans
@@ -157,17 +156,6 @@ def test_records(vocabulary):
   assert 10 < drawn < 30 and len(starts) > drawn / 2
   other = read(make_config(share=0.5, seed=1), rows, vocabulary)
   assert any(a['inputs'] != other[i]['inputs'] for i, a in mixed.items())
-
-
-def test_a_cache_depends_on_the_settings(tmp_path):
-  def place(**given):
-    config = make_config(**given)
-    found = corpus_lib.corpus(config)
-    return cache_lib.locate(config, found, BYTES, 'train', tmp_path)[0].name
-
-  places = [place(), place(share=0.5), place(share=0.4), place(seed=3)]
-  assert len(set(places)) == 4
-  assert place(share=0.5) == place(share=0.5, density=0.15)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from locost_jax.models import model_config
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests import bart_files
 from tests import tiny_run
+from tests.data.rows import own_files
 from tests.data.rows import write_jsonl
 
 ROOT = Path(__file__).parents[2]
@@ -73,20 +74,9 @@ def bart(tmp_path):
   ]
 
 
-def make_config(tmp_path, files, **data):
-  config = default.get_config()
-  config.data.update(
-      dict(
-          train_files=write_jsonl(tmp_path / 'rows.jsonl', rows(5)),
-          validation_files=write_jsonl(tmp_path / 'other.jsonl', rows(5)),
-          vocabulary=files,
-          max_input_length=40,
-          max_target_length=7,
-          **data,
-      )
-  )
-  config.eval.batch_size = 2
-  return config
+def make_config(tmp_path, files):
+  sizes = dict(max_input_length=40, max_target_length=7)
+  return own_files(tmp_path / 'a.jsonl', rows(5), vocabulary=files, **sizes)
 
 
 def test_padding_must_be_the_models(run_command, bart, files, tmp_path):
