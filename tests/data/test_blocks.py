@@ -1,11 +1,6 @@
 """data/blocks.py, workers.py: processes and interruptions change no cache."""
 
 import os
-import pathlib
-import pickle
-import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -24,25 +19,7 @@ from tests.batches import BYTES
 from tests.data.rows import numbered
 from tests.data.rows import write_jsonl
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 KEY = dict(a='key')
-# Builds a cache slowly; its arguments are a config and the directory.
-SLOWLY = """
-import pickle, sys, time
-from locost_jax.data import blocks, records
-from locost_jax.vocabularies import byte_vocabulary
-blocks.ROWS = 4
-write = records.write
-def slowly(path, *arguments):
-  stats = write(path, *arguments)
-  print(path.name, flush=True)
-  time.sleep(60 if path.name == '00000-00003' else 0)
-  return stats
-blocks.records.write = slowly
-config = pickle.loads(bytes.fromhex(sys.argv[1]))
-job = blocks.Job(config, byte_vocabulary.ByteVocabulary(), 'train')
-blocks.build(job, dict(a='key'), sys.argv[2])
-"""
 
 
 def make_rows(n, start=0):
@@ -121,42 +98,36 @@ def test_processes_report_lone_surrogates_once(config, tmp_path, capfd):
 
 
 def test_some_shards_or_the_first_records(config, tmp_path, whole):
-  rows, _ = whole
-  assert build(config, tmp_path / 'c', shards=[1])[0] == rows[19:]
-  assert build(config, tmp_path / 'd', limit=5)[0] == rows[:5]
-
-
-def test_an_empty_shard_among_others(config, tmp_path, whole):
+  """An empty shard is one of them."""
   (tmp_path / 'a2.jsonl').write_text('')
-  assert build(config, tmp_path / 'c')[0] == whole[0]
-  assert build(config, tmp_path / 'd', shards=[2])[0] == []
+  for name, given, expected in (
+      ('a', {}, whole[0]),
+      ('b', dict(shards=[1]), whole[0][19:]),
+      ('c', dict(shards=[2]), []),
+      ('d', dict(limit=5), whole[0][:5]),
+  ):
+    assert build(config, tmp_path / name, **given)[0] == expected
 
 
-@pytest.mark.faults
 def test_a_stopped_build_resumes(config, tmp_path, whole, monkeypatch):
-  """After SIGKILL, finished blocks are not made again."""
-  path = tmp_path / 'c'
-  job = pickle.dumps(config.to_dict()).hex()
-  with subprocess.Popen(
-      [sys.executable, '-c', SLOWLY, job, str(path)],
-      cwd=ROOT,
-      text=True,
-      stdout=subprocess.PIPE,
-  ) as process:
-    made = [process.stdout.readline().strip() for _ in range(4)]
-    process.send_signal(signal.SIGKILL)
-  assert made == [f'00000-0000{i}' for i in range(4)]
-  assert not path.exists()
+  """Finished blocks are not made again."""
   monkeypatch.setattr(blocks, 'ROWS', 4)
-  again, make_block = [], blocks._make_block
+  make_block, made = blocks._make_block, []
 
-  def counted(job, found, rows, *others):
-    again.append(rows[0]['id'])
+  def stop(job, found, rows, *others):
+    made.append(rows[0]['id'])
+    if made[4:] == ['row 16']:
+      raise KeyboardInterrupt
     make_block(job, found, rows, *others)
 
-  monkeypatch.setattr(blocks, '_make_block', counted)
+  monkeypatch.setattr(blocks, '_make_block', stop)
+  path = tmp_path / 'c'
+  with pytest.raises(KeyboardInterrupt):
+    build(config, path)
+  assert not path.exists()
   assert build(config, path) == whole
-  assert again == ['row 16', 'row 20', 'row 23', 'row 27', 'row 31']
+  numbers = 0, 4, 8, 12, 16, 16, 20, 23, 27, 31
+  assert made == [f'row {i}' for i in numbers]
 
 
 @pytest.mark.faults

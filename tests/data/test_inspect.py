@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from locost_jax.data import gsg
 from locost_jax.data import inspect
 from tests import tiny_run
 from tests.data.rows import write_jsonl
@@ -73,36 +72,6 @@ def test_text(succeed, files):
   assert 'train: 2 inputs are copies of another' in lines
   assert 'train, validation: 1 inputs are in both' in lines
   assert '  reads:  xxx' in lines and '  writes: y' in lines
-
-
-def test_gap_sentences_as_the_model_reads_them(succeed, tmp_path):
-  text = (
-      'The cat sat on the mat. It was black. The dog saw the cat on the '
-      'mat.\nNobody cared. The end came.'
-  )
-  file = write_jsonl(tmp_path / 'g.jsonl', [dict(text=text), dict(text='No.')])
-  (tmp_path / 'c.py').write_text(
-      'from configs import default\ndef get_config():\n'
-      '  config = default.get_config()\n'
-      '  config.gsg = dict(ratio=0.2)\n'
-      "  config.data.input_field = 'text'\n  return config\n"
-  )
-  out, _ = succeed(
-      inspect,
-      f'--config={tmp_path / "c.py"}',
-      '--format=json',
-      f'--output={tmp_path / "out"}',
-      *tiny_run.flags(
-          f'data.train_files={file} data.validation_files={file} '
-          'data.vocabulary=byte'
-      ),
-  )
-  result = json.loads(out)
-  source, target = gsg.gap_sentences(text)
-  assert result['examples'] == [
-      dict(id='g.jsonl:0', inputs=source, targets=target)
-  ]
-  assert result['splits']['train']['unusable'] == 1
 
 
 def test_pages_as_the_model_reads_them(run_command, succeed, tmp_path):
