@@ -236,15 +236,6 @@ def is_large(config, found):
   return sum(size for _, size, _ in there) > STREAM_BYTES
 
 
-def _limit(config, found, split):
-  """Returns the most records to make; 0: all."""
-  return (
-      config.eval.examples
-      if split != 'train' and is_large(config, found)
-      else 0
-  )
-
-
 def locate(config, found, vocabulary, split, directory):
   """Returns (directory of the cache, its key).
 
@@ -252,6 +243,7 @@ def locate(config, found, vocabulary, split, directory):
   """
   data, spans = config.data, found.span_corruption
   versions = record_versions.VERSIONS
+  is_part = split != 'train' and is_large(config, found)
   if spans is not None:  # caches without it, older ones too, stay valid
     spans = dict(spans, code=versions['span_corruption'])
   key = dict(
@@ -262,7 +254,7 @@ def locate(config, found, vocabulary, split, directory):
       **_script_key(found, data),
       **({} if spans is None else dict(span_corruption=spans)),
       corpus=found.made_of(split),
-      limit=_limit(config, found, split),
+      limit=config.eval.examples if is_part else 0,
       vocabulary=vocabulary.fingerprint,
       max_input_length=data.max_input_length,
       max_target_length=data.max_target_length,
@@ -327,7 +319,7 @@ def _build(config, vocabulary, found, split, key, path, processes):
       config.to_dict(),
       vocabulary,
       split,
-      limit=_limit(config, found, split),
+      limit=key['limit'],
       processes=processes,
       plain_text=key.get('plain_text', 0),
   )

@@ -82,15 +82,6 @@ def stream(sizes, windows, total, seed, start=0):
       raise InputError('the training corpus gave no records')
 
 
-def group_batches(padded, batch_size):
-  """Cuts a group of records into batches of similar lengths.
-
-  Args:
-    padded: int [GROUP * batch_size, k], the shape each record is padded to.
-
-  Returns:
-    int64 [GROUP, batch_size]: the records of each batch.
-  """
-  # The last key of lexsort is the primary one; the sort is stable.
-  by_length = np.lexsort(padded.T[::-1])
-  return by_length.reshape(-1, batch_size)
+def by_length(padded):
+  """Returns the numbers of records by their shapes, int [n, k]; stable."""
+  return np.lexsort(padded.T[::-1])  # whose last key is the primary one

@@ -18,7 +18,6 @@ import contextlib
 import functools
 import queue
 import threading
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,14 +26,6 @@ from locost_jax.data import order
 from locost_jax.data.pages import CHUNKS
 
 PREFETCH = 4  # batches
-
-
-class Batch(NamedTuple):
-  """The records of a batch and the shape they are padded to."""
-
-  rows: list  # numbers of the records
-  size: int  # rows, padding rows included
-  shape: tuple  # (*shape of a row's inputs, length of its targets)
 
 
 def _prefetched(generate):
@@ -94,32 +85,25 @@ def train_batches(cache, vocabulary, config, start_step=0, host=0, hosts=1):
     InputError: the training corpus has no records.
   """
   batch_size, seed = config.train.batch_size, config.data.seed
-  plan = functools.partial(_plan, config, buckets.column_buckets(config))
-  size = order.GROUP * batch_size
+  pads = buckets.column_buckets(config)
+  size, count = order.GROUP * batch_size, batch_size // hosts
   group, skipped = divmod(start_step, order.GROUP)
   for records, shapes in _groups(cache, seed, group * size, size):
-    for batch in plan(shapes, group)[skipped:]:
-      rows, count = _host_part(batch, host, hosts)
-      found = _read([records[i] for i in rows])
+    padded = buckets.pad_shapes(shapes, pads)
+    cut = order.by_length(padded).reshape(-1, batch_size)
+    places = order.permutation(len(cut), seed, order.BATCHES, group)
+    for rows in cut[places][skipped:]:
+      own = rows[host * count : (host + 1) * count]
+      found = _read([records[i] for i in own])
+      shape = _shape_of(padded[rows], config)
       yield buckets.make_batch(
-          found, count, batch.shape, vocabulary, config.data.targets_start
+          found, count, shape, vocabulary, config.data.targets_start
       )
     group, skipped = group + 1, 0
 
 
-def _plan(config, pads, shapes, group):
-  """Cuts a group of records into a list of Batch."""
-  padded, seed = buckets.pad_shapes(shapes, pads), config.data.seed
-  cut = order.group_batches(padded, config.train.batch_size)
-  places = order.permutation(len(cut), seed, order.BATCHES, group)
-  return [
-      Batch(rows.tolist(), len(rows), _shape_of(padded[rows], config))
-      for rows in cut[places]
-  ]
-
-
 def _shape_of(padded, config):
-  """Returns the shape of a batch of rows [n, k].
+  """Returns (*shape of an input, length of targets) of a batch of rows [n, k].
 
   The number of chunks is rounded up to a multiple of config.mesh.sequence. The
   added chunks are empty and masked.
@@ -155,30 +139,23 @@ def eval_batches(cache, vocabulary, config, host=0, hosts=1):
   with the lists id and reference of the real rows, which come first. A
   reference is a list if the document has several references.
   """
-  batch_size = config.eval.batch_size
+  batch_size, count = config.eval.batch_size, config.eval.batch_size // hosts
   padded = buckets.pad_shapes(
       cache.shapes[: config.eval.examples or None],
       buckets.column_buckets(config),
   )
-  by_length = np.lexsort(padded.T[::-1])
+  by_length = order.by_length(padded)
   for start in range(0, len(padded), batch_size):
     rows = by_length[start : start + batch_size]
-    batch = Batch(rows.tolist(), batch_size, _shape_of(padded[rows], config))
-    places, size = _host_part(batch, host, hosts)
-    found = _read([(cache, i) for i in places])
+    found = cache.read(rows[host * count : (host + 1) * count])
     info = dict(
         id=[row['id'] for row in found],
         reference=[row.get('references') or row['reference'] for row in found],
     )
+    shape = _shape_of(padded[rows], config)
     yield buckets.make_batch(
-        found, size, batch.shape, vocabulary, config.data.targets_start
+        found, count, shape, vocabulary, config.data.targets_start
     ), info
-
-
-def _host_part(batch, host, hosts):
-  """Returns (rows, size with padding rows) of this host's part of a batch."""
-  size = batch.size // hosts
-  return batch.rows[host * size : (host + 1) * size], size
 
 
 def _read(places):

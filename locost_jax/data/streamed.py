@@ -63,10 +63,8 @@ class StreamedCache:
 
   def total(self):
     """Returns the number of records in an epoch; None if shards are missing."""
-    for shard in range(self._shards):
-      if not self._is_there(shard):
-        return None
-    return sum(self._records.values())
+    is_whole = all(map(self._is_there, range(self._shards)))
+    return sum(self._records.values()) if is_whole else None
 
   def sizes(self, epoch, index):
     """Returns the number of records of each shard of a window; may wait."""

@@ -133,25 +133,23 @@ def _continues(line, next_line, width):
     return False
   if _ENDS_LINE.search(line[-8:]):
     # 'e.g.' at the end of a line does not end a sentence.
-    return line.endswith('.') and not _is_end(
-        line, len(line) - 1, next_line[0], next_line
-    )
+    return line.endswith('.') and not _is_end(line, len(line) - 1, next_line)
   if next_line[0].islower():
     return True
   full = len(line) + 1 + len(_FIRST_WORD.match(next_line).group())
   return width >= _NARROWEST and full > width - 4
 
 
-def _is_end(text, stop, follower, rest, lower_case=False):
+def _is_end(text, stop, rest, lower_case=False):
   """Whether the marks from text[stop] on end a sentence.
 
   Args:
     stop: index of the first mark.
-    follower: the next character that is not white space.
-    rest: text from `follower` on (at least its first word).
+    rest: text from the next character on that is not white space (at least its
+      first word).
     lower_case: whether a sentence may begin with a lower-case letter.
   """
-  if follower.islower() and not lower_case:
+  if rest[0].islower() and not lower_case:
     return False
   if lower_case and text[stop - 1 : stop] == ' ':
     return True  # a tokenised text: its abbreviations keep their full stops
@@ -164,7 +162,7 @@ def _is_end(text, stop, follower, rest, lower_case=False):
   if lower in _ABBREVIATIONS:
     return False
   if lower in _NUMBERED:
-    return not (follower.isdigit() or follower == '(')
+    return not (rest[0].isdigit() or rest[0] == '(')
   if len(word) == 1 and word.isalpha() and word.isupper() and word != 'I':
     return False
   if word.isdigit() and len(word) <= 3 and stop <= len(word) + 1:
@@ -200,7 +198,6 @@ def sentence_spans(text, lower_case=False):
       if _is_end(
           paragraph,
           match.start(),
-          paragraph[after],
           paragraph[after : after + _LONGEST],
           lower_case,
       ):

@@ -59,9 +59,9 @@ class SentencePieceVocabulary:
       extra_ids = 0 if has_own else token_ids.EXTRA_IDS
     self.extra_ids = extra_ids
     if extra_ids:
-      self._processor = load_processor(
-          self.model + sentinel_pieces(extra_ids), path
-      )
+      # As in SeqIO, a sentinel includes the space before it.
+      names = (f'\u2581<extra_id_{i}>' for i in reversed(range(extra_ids)))
+      self._processor = load_processor(self.model + _user_pieces(names), path)
     self.size = self._processor.get_piece_size()
     self.fingerprint = token_ids.fingerprint(self.model, extra_ids)
     newline = self._processor.piece_to_id('\n')
@@ -203,20 +203,13 @@ def load_processor(model, path):
     raise InputError(f'{path}: not a SentencePiece model') from None
 
 
-def sentinel_pieces(extra_ids):
-  """Returns bytes that, appended to a model, add sentinels after its pieces.
+def _user_pieces(names):
+  """Returns bytes that, appended to a model, add pieces of these names.
 
   A model is a protocol buffer with the pieces in its repeated field 1 (1:
   piece, 2: score as a 32-bit float, 3: type, where 4 is user defined).
-  Appending bytes to a serialised message appends to its repeated fields. As in
-  SeqIO, a sentinel includes the space before it.
+  Appending bytes to a serialised message appends to its repeated fields.
   """
-  names = (f'\u2581<extra_id_{i}>' for i in reversed(range(extra_ids)))
-  return _user_pieces(names)
-
-
-def _user_pieces(names):
-  """Returns bytes that, appended to a model, add pieces, see above."""
   added = b''
   for name in map(str.encode, names):
     piece = b'\x0a' + bytes([len(name)]) + name + b'\x15\0\0\0\0\x18\x04'
