@@ -45,7 +45,7 @@ class Entry(NamedTuple):
   counted_by: str  # the source of `splits`
   licence: str
   traps: str  # known problems
-  raw: str  # the authors' files that papers/prepare.py reads
+  raw: str = ''  # the authors' files that papers/prepare.py reads
   tfds: tuple = ()  # 'name/config:version' in TFDS; all are read
   download: str = ''  # size of the download by TFDS
   row: Callable = named  # converts a row of TFDS or of published files
@@ -156,6 +156,14 @@ _NARRATIVEQA_TRAPS = (
     "off Gutenberg's header and licence, which the authors' marks and the Hub's "
     'rows do not, and HTML'
 )
+_BOOKSUM = Entry(
+    splits=dict(train=9_600, validation=1_484, test=1_431),
+    counted_by='LOCOST, table 9',
+    licence='research only',
+    traps=_BOOKSUM_TRAPS,
+    raw='the booksum repository after its scripts, with '
+    'all_chapterized_books next to',
+)
 _NARRATIVEQA = Entry(
     splits=dict(train=32_747, validation=3_461, test=10_557),
     counted_by='the authors; SimCAS, table 6, in thousands',
@@ -173,8 +181,7 @@ TABLE = {
         counted_by='the copy of allenai, not asserted',
         licence="ODC-BY (the copy of allenai); Common Crawl's terms of use",
         traps='TFDS 3.1.0, 3.0.1 and the copy of allenai differ by some '
-        'documents; building it with TFDS reads 7 TB',
-        raw='',
+        'documents',
         tfds=('c4/en:3.1.0',),
         download="7 TB of Common Crawl, for 807 GiB; allenai/c4's en/"
         'c4-*.json.gz, 305 GB, are read as they are from '
@@ -238,23 +245,13 @@ TABLE = {
         tfds=('summscreen/fd:1.0.0', 'summscreen/tms:1.0.0'),
         download='841 MiB',
     ),
-    'booksum_chapter': Entry(
-        splits=dict(train=9_600, validation=1_484, test=1_431),
-        counted_by='LOCOST, table 9',
-        licence='research only',
-        traps=_BOOKSUM_TRAPS + '; one book of the validation split is in '
+    'booksum_chapter': _BOOKSUM._replace(
+        traps=f'{_BOOKSUM_TRAPS}; one book of the validation split is in '
         "booksum_book's training split, and one of this training split "
         'in its test split',
-        raw='the booksum repository after its scripts, with '
-        'all_chapterized_books next to',
     ),
-    'booksum_book': Entry(
-        splits=dict(train=314, validation=45, test=46),
-        counted_by='LOCOST, table 9',
-        licence='research only',
-        traps=_BOOKSUM_TRAPS,
-        raw='the booksum repository after its scripts, with '
-        'all_chapterized_books next to',
+    'booksum_book': _BOOKSUM._replace(
+        splits=dict(train=314, validation=45, test=46)
     ),
     'multinews': Entry(
         splits=dict(train=44_972, validation=5_622, test=5_622),
@@ -325,7 +322,6 @@ TABLE = {
         counted_by="TFDS's catalogue",
         licence='Apache-2.0 (a dataset card)',
         traps='cased, unlike the files of See et al.',
-        raw='',
         tfds=('cnn_dailymail:3.4.0',),
         download='558 MiB',
     ),
@@ -349,8 +345,6 @@ MIXTURES = {
     name: tuple(members.split())
     for name, members in {
         # The corpora that LOCOST is fine-tuned on (one by one) in its paper.
-        # One book of booksum_chapter's training split is in booksum_book's test
-        # split, and one of booksum_book's in booksum_chapter's validation split.
         'locost_finetune': (
             'arxiv pubmed govreport summscreenfd booksum_chapter booksum_book'
         ),

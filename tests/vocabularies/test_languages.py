@@ -18,7 +18,6 @@ from locost_jax.runs import checks
 from locost_jax.summarizing import documents
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import token_places
-from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests.runs import test_source_model
 
@@ -195,8 +194,3 @@ def test_the_flags(tmp_path, succeed, run_command):
       'error: language=ro: is none of the 3 of the vocabulary; the nearest '
       'is ro_RO',
   )
-
-
-def test_a_vocabulary_without_languages(tmp_path):
-  with pytest.raises(InputError, match='language=ro_RO: .*no mark of their'):
-    vocabulary_lib.with_language(byte_vocabulary.ByteVocabulary(), 'ro_RO')
