@@ -1,14 +1,11 @@
 """Writes small PDFs: pages of lines, or of columns of lines."""
 
-import zlib
 
-
-def make(pages, compress=False, annotations=()):
+def make(pages, annotations=()):
   """Returns the bytes of a PDF.
 
   Args:
     pages: for each page a list of lines, or of (x, y, line) in points.
-    compress: whether to compress the pages.
     annotations: dictionaries of the annotations and fields of each page.
   """
   fields = ' '.join(annotations)
@@ -20,10 +17,7 @@ def make(pages, compress=False, annotations=()):
   kids = []
   for lines in pages:
     stream = _stream(lines)
-    filters = ''
-    if compress:
-      stream, filters = zlib.compress(stream), ' /Filter /FlateDecode'
-    objects.append((f'<< /Length {len(stream)}{filters} >>', stream))
+    objects.append((f'<< /Length {len(stream)} >>', stream))
     kids.append(f'{len(objects) + 1} 0 R')
     objects.append(
         '<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources '
@@ -35,26 +29,19 @@ def make(pages, compress=False, annotations=()):
 
 
 def assemble(objects):
-  """Returns a PDF of objects: str, or (dict, stream bytes); 1 is the root."""
-  data, offsets = b'%PDF-1.4\n', []
+  """Returns a PDF of objects: str, or (dict, stream bytes); 1 is the root.
+
+  It has no table of its objects: PDFium then looks for them.
+  """
+  data = b'%PDF-1.4\n'
   for number, item in enumerate(objects, start=1):
-    offsets.append(len(data))
     data += f'{number} 0 obj\n'.encode()
     if isinstance(item, str):
       data += item.encode('latin-1')
     else:
       data += item[0].encode() + b'\nstream\n' + item[1] + b'\nendstream'
     data += b'\nendobj\n'
-  start = len(data)
-  data += f'xref\n0 {len(objects) + 1}\n0000000000 65535 f \n'.encode()
-  data += b''.join(f'{offset:010} 00000 n \n'.encode() for offset in offsets)
-  return (
-      data
-      + (
-          f'trailer << /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n'
-          f'{start}\n%%EOF'
-      ).encode()
-  )
+  return data + b'trailer << /Root 1 0 R >>\n%%EOF'
 
 
 def _stream(lines):

@@ -9,7 +9,6 @@ import pytest
 from locost_jax.documents import places
 from locost_jax.documents import readers
 from locost_jax.documents.places import Place
-from locost_jax.errors import InputError
 from tests.summarizing.test_documents import make_book
 
 MATH = '<math><semantics><mrow>{}</mrow><annotation>x</annotation></semantics></math>'
@@ -65,25 +64,6 @@ def test_clean_text_has_its_places():
   assert found.text == f'summary é {wide}{wide}。\n{wide}\nbc\n می\u200cخواهم'
   shown = [(p.label, found.text[p.start :][:2]) for p in found.places]
   assert shown == [('b', 'ry'), ('m', 'می')]
-
-
-OTHERS = {
-    b'{\\rtf1\\ansi x}': 'RTF',
-    '\ufeff<?xml version="1.0"?>\n<FictionBook>'.encode('utf-16'): 'FB2',
-    b'<tt xmlns="http://www.w3.org/ns/ttml">': 'TTML',
-    b'From: a@b\r\nX: y\r\n z\r\nMIME-Version: 1.0\r\n\r\nx': 'a mail',
-    b'From x\nDate: Thu, 1 Jan 2026 10:00\n\nx': 'a mail',
-    b'[{"a": 1}]': 'JSON',
-    b'<!DOCTYPE html>\n<html><p>x': 'a web page',
-}
-
-
-@pytest.mark.parametrize('data', OTHERS)
-def test_formats_without_a_reader(data):
-  with pytest.raises(
-      InputError, match=f'x: is {OTHERS[data]}, expected text; '
-  ):
-    readers.read('.txt', data, 'x')
 
 
 def test_notes_name_a_wrong_time_and_pages_without_text(tmp_path):

@@ -171,23 +171,6 @@ def test_paragraphs_of_word(xml):
     assert place.label[-1].isupper()
 
 
-@pytest.mark.parametrize(
-    'page',
-    [
-        '<ol>' + '<li>a' * 10**5,
-        '<ol reversed><li>' * 10**4,
-        '<ul>' * 10**5 + '</ol>' * 10**5,
-        '<ol start=' + ' ' * 10**5 + 'x><li>a',
-        '<ol' + ' start= type= list-style:' * 10**4 + '><li>a',
-        '<ol start=' + '0' * 10**5 + '1' * 20 + '><li>a',
-    ],
-    ids='items depth mismatched blanks names zeros'.split(),
-)
-def test_lists_are_read_in_linear_time(page):
-  with within():
-    markup.html_headings(page.encode(), 'x')
-
-
 def test_many_items_of_word():
   with within():
     text = read(item('a', 1) * 10**4).text

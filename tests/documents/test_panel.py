@@ -69,6 +69,7 @@ def known(name):
 def test_file_is_read_whole(name):
   found = readers.read(name[name.rindex('.') :], FILES[name], name)
   text, expected = flat(found.text), known(name)
+  assert bool(found.places) == (not name.endswith('.txt'))
   wrong = errors(expected, text)
   rate = sum(distance(a, b) for a, b in wrong) / len(expected)
   assert not count(expected) - count(text)
