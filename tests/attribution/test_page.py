@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import locost_jax
-from locost_jax import summarize
 from locost_jax.attribution import attribution
 from locost_jax.attribution import page as page_lib
 from locost_jax.attribution import passages as passages_lib
@@ -19,7 +18,6 @@ from locost_jax.models import parameters
 from locost_jax.summarizing import provenance
 from tests import browser
 from tests import browser_driver
-from tests import tiny_run
 from tests.summarizing.summarize_command import make_row
 
 EVIL = """</script><script>document.title="broken"</script> <img src=x
@@ -104,13 +102,17 @@ class Reader(html.parser.HTMLParser):
 
 
 def test_text_is_escaped_everywhere():
-  name = '</title><script>x</script>"\'&'
+  """And a lone surrogate is written."""
+  name = '</title><script>x</script>"\'&\ud800'
   page = page_lib.render(name, make_source(), {'<key>': '"<value>'})
+  assert page.encode()
   reader = Reader(page)
   tags = [tag for tag, _ in reader.elements]
   assert tags.count('script') == 2  # the data and the page's script
   assert not {'img', 'link', 'iframe'} & set(tags)
-  assert name not in page and '<key>' not in page and '"<value>' not in page
+  assert (
+      name[:-1] not in page and '<key>' not in page and '"<value>' not in page
+  )
   assert ' '.join(EVIL.split()) in reader.text_in('p', 'id', 'p2')
   assert 'http' not in page.replace('http-equiv', '')
   data = reader.text_in('script', 'id', 'data')
@@ -118,16 +120,10 @@ def test_text_is_escaped_everywhere():
   assert tops == [[], [3], [2]] and '<' not in data
 
 
-def test_a_lone_surrogate_is_written():
-  page = page_lib.render(
-      'a\ud800', make_source('One \ud800.\n\nTwo.', SUMMARY, (0, 0)), {}
-  )
-  page.encode('utf-8')
-
-
 def test_links_lead_both_ways():
   page = page_lib.render('name', make_source(), {})
   reader = Reader(page)
+  assert 'copied' not in page.split('<body>')[1]
   assert not reader.missing
   assert {'s1', 's2', 'p1', 'p2', 'p3', 'p4', 'summary'} <= set(reader.ids)
   document = page[page.index('class="document"') :]
@@ -184,7 +180,7 @@ def read_untimed(path):
 
 
 @pytest.mark.slow
-def test_the_command_writes_pages(tmp_path, run_command, monkeypatch):
+def test_the_command_writes_pages(run, call, tmp_path, monkeypatch):
   """One document gives one page; several also give a list of pages.
 
   Documents are encoded once: pages reuse the states of decoding, also in
@@ -203,38 +199,35 @@ def test_the_command_writes_pages(tmp_path, run_command, monkeypatch):
     return memory
 
   monkeypatch.setattr(generate, 'encode', spy)
-  tiny_run.make(tmp_path / 'run')
   files = [tmp_path / 'a.txt', tmp_path / 'b.txt']
   for file in files:
     file.write_text(f'Document {file.stem}.\n\nIt ends here.')
 
-  def call(*arguments):
-    status, out, err = run_command(
-        summarize, f'--checkpoint={tmp_path / "run"}', *arguments
-    )
+  def write(*arguments):
+    status, out, err = call(f'--checkpoint={run}', *arguments)
     assert not status, err
     return out
 
-  plain = call(files[0])
+  plain = write(files[0])
   report = tmp_path / 'one.html'
-  assert call(files[0], f'--report={report}') == plain
+  assert write(files[0], f'--report={report}') == plain
   assert 'Document a.' in report.read_text()
   report = tmp_path / 'out.html'
-  call(*files, f'--report={report}')
+  write(*files, f'--report={report}')
   links = Reader(report.read_text()).links
   assert links == ['out-1.html', 'out-2.html']
   for name, link in zip('ab', links):
     assert f'Document {name}.' in (tmp_path / link).read_text()
   assert read == [(1, 64), (1, 64), (2, 64)]
   again = *files, f'--report={report}', '--overwrite'
-  call(*again, '--batch_size=1')
+  write(*again, '--batch_size=1')
   assert read[3:] == [(1, 64), (1, 64)]
   pages = [read_untimed(tmp_path / link) for link in links]
   given, one_at_a_time = attribution.attribute, False
   monkeypatch.setattr(
       attribution, 'attribute', lambda *a: given(*a[:4], None, *a[5:])
   )
-  call(*again)
+  write(*again)
   assert len(read) == 8  # the batch, then each document
   assert [read_untimed(tmp_path / link) for link in links] == pages
 
@@ -253,8 +246,14 @@ def test_a_page_names_its_model_after_the_summary():
   assert shown['num_beams'] == '4' and 'seed' not in shown
   line = 'locost · 16,812,345 parameters · step 1,200 · 12.3 s'
   assert page.index('id="summary"') < page.index(line)
-  sampled = page_lib.render('name', source, dict(SETTINGS, method='sample'))
-  assert read_settings(sampled)['seed'] == '7'
+  row = dict(make_row('', 1000), tokens_read=9, documents_in_batch=2, cut_at=32)
+  origin = {**ORIGIN, **provenance.describe_row(row)}
+  settings = dict(SETTINGS, method='sample')
+  sampled = page_lib.render('name', source, settings, origin=origin)
+  shown = read_settings(sampled)
+  assert shown['seed'] == '7' and shown['tokens read'] == '9 of 1,000'
+  assert shown['seconds'].endswith('share of a batch of 2 documents)')
+  assert '<small>(cut at 32 tokens)</small>' in sampled
 
 
 def test_one_sentence_is_not_compared_with_itself():
@@ -269,20 +268,6 @@ def test_labels_are_apart():
   assert page_lib.spread([50, 50.5, 10]) == [50, 54, 10]
   assert page_lib.spread([99, 98, 97]) == [100, 96, 92]
   assert page_lib.spread([]) == []
-
-
-def test_a_cut_summary_says_so():
-  row = dict(make_row('', 9), documents_in_batch=1, cut_at=32)
-  origin = {**ORIGIN, **provenance.describe_row(row)}
-  page = page_lib.render('name', make_source(), SETTINGS, origin=origin)
-  assert '<small>(cut at 32 tokens)</small>' in page
-
-
-def test_seconds_name_the_batch():
-  row = dict(make_row('', 1000), tokens_read=9, documents_in_batch=2)
-  shown = provenance.describe_row(row)
-  assert shown['tokens read'] == '9 of 1,000'
-  assert shown['seconds'].endswith('share of a batch of 2 documents)')
 
 
 def test_the_command_names_the_model(run, call, tmp_path):

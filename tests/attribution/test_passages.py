@@ -8,25 +8,22 @@ from locost_jax.documents import places
 from locost_jax.documents import subtitles
 
 
-def test_passages_cover_the_text_and_are_short():
-  sentence = 'This is a sentence of a long paragraph. '
-  text = f'  A heading\n\n{sentence * 100}\n\n\tOne\nmore line. \n'
-  passages = passages_lib.cut(text)
-  parts = [text[start:end] for start, end in passages]
-  assert ''.join(' '.join(parts).split()) == ''.join(text.split())
-  assert all(part == part.strip() and part for part in parts)
-  assert parts[0] == 'A heading' and len(parts) >= 5
-  sizes = [len(part) for part in parts[1:5]]
-  assert 900 < min(sizes) and max(sizes) <= passages_lib.LONGEST
-  assert all(part.endswith('.') for part in parts[1:])
-
-
 def words_of(text, spans):
   """Asserts that spans are in order and without white space at their ends."""
   parts = [text[start:end] for start, end in spans]
   assert all(part == part.strip() and part for part in parts)
   assert ''.join(''.join(parts).split()) == ''.join(text.split())
   return parts
+
+
+def test_passages_cover_the_text_and_are_short():
+  sentence = 'This is a sentence of a long paragraph. '
+  text = f'  A heading\n\n{sentence * 100}\n\n\tOne\nmore line. \n'
+  parts = words_of(text, passages_lib.cut(text))
+  assert parts[0] == 'A heading' and len(parts) >= 5
+  sizes = [len(part) for part in parts[1:5]]
+  assert 900 < min(sizes) and max(sizes) <= passages_lib.LONGEST
+  assert all(part.endswith('.') for part in parts[1:])
 
 
 @pytest.mark.parametrize(

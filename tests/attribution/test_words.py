@@ -15,7 +15,6 @@ from locost_jax.vocabularies import byte_vocabulary
 from tests.attribution import test_page
 from tests.models import small
 from tests.models import test_copy_head
-from tests.summarizing.summarize_command import with_config
 
 VOCABULARY = byte_vocabulary.ByteVocabulary()
 TEXT = '\n\n'.join(
@@ -66,16 +65,6 @@ def test_the_place_of_each_token(name):
       assert VOCABULARY.encode(TEXT[end - 1]) == [token]
   if found[-1]:
     assert traced.end[-1] == -1
-
-
-def test_a_model_without_a_copy_head_has_no_copied_words():
-  copying = make_summarizer('locost')
-  params = {k: v for k, v in copying.params.items() if k != 'copy_head'}
-  plain = with_config(copying, params, copy=False)
-  source = attribution.attribute(plain, TEXT, VOCABULARY.encode(SUMMARY))
-  assert source.copied is None
-  page = page_lib.render('name', source, {})
-  assert 'copied' not in page.split('<body>')[1]
 
 
 def make_traced(shares, ends, weights=None):

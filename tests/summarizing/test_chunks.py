@@ -6,7 +6,6 @@ import pytest
 
 from locost_jax.config import decode_settings
 from locost_jax.data import pages as pages_lib
-from locost_jax.errors import InputError
 from locost_jax.generation import generate
 from locost_jax.models import selector as selector_lib
 from locost_jax.summarizing import documents as documents_lib
@@ -108,11 +107,6 @@ def test_a_chunk_without_selected_tokens_is_read_whole(summarizer):
   want = keeps.logits(inputs, targets)
   np.testing.assert_allclose(skips.logits(inputs, targets), want, 0, 1e-5)
   assert abs(summarizer.logits(inputs, targets) - want).max() > 1e-2
-
-
-def test_a_chunk_longer_than_the_positions_is_refused(summarizer):
-  with pytest.raises(InputError, match='inputs: 25 tokens, but the model'):
-    summarizer.generate(np.full((1, 2, 25), 5))
 
 
 def test_a_run_may_have_options_that_chunks_do_not_have(summarizer):

@@ -287,6 +287,7 @@ def test_a_failed_page_does_not_stop_the_summaries(
   status, out, err = call(*command)
   assert status == 2 and len(out.splitlines()) == 2
   assert err.count('ZeroDivisionError') == 2
+  assert err.splitlines()[-1] == '2 documents summarised'
 
 
 def test_pages_continue_with_their_summaries(run, call, thesis):
@@ -375,7 +376,9 @@ def test_weights_that_are_not_finite(run, call, thesis, monkeypatch, value):
 @pytest.mark.parametrize('as_json', [False, True])
 def test_a_stdout_with_ascii_encoding(run, call, thesis, monkeypatch, as_json):
   monkeypatch.setattr(
-      byte_vocabulary.ByteVocabulary, 'decode', lambda self, ids: 'caf\xe9'
+      byte_vocabulary.ByteVocabulary,
+      'decode',
+      lambda self, ids: 'caf\xe9\n  au',
   )
   with open('out', 'w', encoding='ascii') as stdout:
     monkeypatch.setattr(sys, 'stdout', stdout)
@@ -385,9 +388,9 @@ def test_a_stdout_with_ascii_encoding(run, call, thesis, monkeypatch, as_json):
   assert status == 0, err
   text = (thesis.parent / 'out').read_text()
   if as_json:
-    assert json.loads(text)['prediction'] == 'caf\xe9'
+    assert json.loads(text)['prediction'] == 'caf\xe9\n  au'
   else:
-    assert text == 'caf\\xe9 (cut at 6 tokens)\n'
+    assert text == 'caf\\xe9 au (cut at 6 tokens)\n'
 
 
 def test_names_with_escape_codes(run, call, thesis):

@@ -56,41 +56,27 @@ def summarizer():
   return random_model('pagesum', VOCABULARY, pages, max_positions=96)
 
 
-@pytest.mark.parametrize('form', ('spatial', 'discourse', 'document'))
+@pytest.mark.parametrize('form', pages_lib.FORMS)
 @pytest.mark.parametrize('empty_page', ('', '.'))
 @pytest.mark.parametrize('page_length', (80, 14))
-def test_documents_are_read_as_in_training(
-    form, empty_page, page_length, summarizer
+def test_pages_are_read_as_in_training_and_located(
+    form, empty_page, page_length
 ):
-  row = {
-      'document': TEXT,
-      'sections': SECTIONS,
-      'documents': ['One. Two.', ' ', 'Three days had gone.'],
-  }
-  pages = documents_lib.Pages(form, 4, page_length, empty_page)
-  read = changed(summarizer, **dataclasses.asdict(pages)).read(row)
-  parts = pages_lib.pieces(row, form, 4)
-  trained = pages_lib.tokenise(parts, '', pages, 0, VOCABULARY)
-  assert read.pages == [page for page in trained if page]
-  assert read.dropped == 0
-  if page_length == 80:
-    assert read.tokens == sum(map(len, read.pages))
-  else:
-    assert read.tokens > sum(map(len, read.pages))
-
-
-@pytest.mark.parametrize('form', pages_lib.FORMS)
-@pytest.mark.parametrize('page_length', (80, 14))
-def test_tokens_are_located_at_their_letters(form, page_length):
   """A byte vocabulary: each token is a letter of the text or a space."""
   row = {
       'document': TEXT + ' ¿Qué? 鯨は歌う。海は広い。',
       'sections': SECTIONS,
-      'documents': ['One. Two.', 'Three  à la. Mode.'],
+      'documents': ['One. Two.', ' ', 'Three  à la. Mode.'],
   }
-  pages = documents_lib.Pages(form, 3, page_length, '.')
+  pages = documents_lib.Pages(form, 4, page_length, empty_page)
   text = documents_lib.text_of(row, pages)
   read = reading.read(VOCABULARY, text, pages)
+  parts = pages_lib.pieces(row, form, 4)
+  trained = pages_lib.tokenise(parts, '', pages, 10**6, VOCABULARY)
+  assert read.pages == [page for page in trained if page]
+  assert read.dropped == 0
+  is_cut = page_length == 14 and not pages.are_chunks
+  assert (read.tokens > sum(map(len, read.pages))) == is_cut
   places = token_places.places(VOCABULARY, text, pages)
   assert [len(x) for x in places] == [len(x) for x in read.pages]
   seen = 0
@@ -291,22 +277,17 @@ def test_page_options_come_from_the_run_and_the_caller():
   assert page_reading.choose_pages(release, None, {}).empty_page == '.'
   bart = models.make_config(SMALL)
   assert page_reading.choose_pages(bart, stored, {}) is None
+  golden = locost_jax.load(GOLDEN / 'pagesum', num_pages=2, page_length=20)
+  assert golden.pages == documents_lib.Pages('spatial', 2, 20, '')
   with pytest.raises(
       InputError, match='num_pages=3: this model reads no pages'
   ):
     page_reading.choose_pages(bart, None, {'num_pages': 3})
 
 
-def test_page_options_when_a_directory_is_loaded():
-  golden = locost_jax.load(GOLDEN / 'pagesum', num_pages=2, page_length=20)
-  assert golden.pages == documents_lib.Pages('spatial', 2, 20, '')
-
-
 def test_bad_inputs_are_refused(summarizer):
   with pytest.raises(InputError, match='max_input_length=9: .*3 pages of 80'):
     summarizer.summarize(TEXT, max_input_length=9)
-  with pytest.raises(InputError, match=r"fields 'title': expected 'document'"):
-    summarizer.summarize({'title': 'x'})
   with pytest.raises(InputError, match=r'batch, pages, length\]'):
     summarizer.encode(np.zeros((1, 1, 1, 1), int))
   with pytest.raises(InputError, match='97 tokens, but the model reads'):

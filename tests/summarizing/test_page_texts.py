@@ -3,11 +3,9 @@
 import json
 import types
 
-import numpy as np
 import pytest
 
 from locost_jax import models
-from locost_jax.attribution import page as page_lib
 from locost_jax.config import decode_settings
 from locost_jax.data import corpus_rows
 from locost_jax.data import pages as pages_lib
@@ -16,7 +14,6 @@ from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import page_reading
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import token_places
-from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests import bart_files
@@ -84,26 +81,13 @@ def test_letters_without_a_token():
   assert [text.text[end - 1] for end in places[1][:-1]] == ['b', 'c']
 
 
-def test_the_strip_of_an_unread_document_is_empty():
-  row = page_lib.make_strip(np.zeros(2), np.zeros(3), [1])
-  assert row['mass'] == [0.0] * page_lib.COLUMNS
-  assert set(row['passage']) == {1} and row['top'] == [1]
-
-
-def summarizer_of(vocabulary, start):
-  config = dict(SMALL, name='pagesum', vocab_size=vocabulary.size, pad_id=1)
-  model = models.build(config)
-  return Summarizer(
-      model, {}, vocabulary, decode_settings.Settings(start=start)
-  )
-
-
 def test_tokens_of_a_summary_are_the_generated_ones(tmp_path):
   """The token that the decoder reads first is not among them."""
   vocabulary = vocabulary_lib.load_vocabulary(bart_files.write(tmp_path / 'v'))
   whole = vocabulary_lib.surround(vocabulary, vocabulary.encode('Whales.'))
   for start, want in (('', whole), ('bos', whole[1:])):
-    summarizer = summarizer_of(vocabulary, start)
+    settings = decode_settings.Settings(start=start)
+    summarizer = types.SimpleNamespace(vocabulary=vocabulary, settings=settings)
     assert token_places.summary_tokens(summarizer, 'Whales.') == want
 
 
@@ -115,6 +99,7 @@ def test_tokens_of_a_summary_are_the_generated_ones(tmp_path):
         ({'sections': [{'text': 'b'}]}, "field 'sections' must be a list of"),
         ({'document': 'a', 'documents': [1]}, "field 'documents' must be a"),
         ({'document': None}, "expected 'document', 'sections' or 'documents'"),
+        ({'title': 'x'}, "fields 'title': expected 'document'"),
     ),
 )
 def test_documents_of_another_form_are_refused(document, message):

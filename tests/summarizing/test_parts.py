@@ -191,16 +191,6 @@ def test_confidence_equals_a_loop(run):
   )
 
 
-def test_rows_with_other_part_settings_are_refused(call, run, books, tmp_path):
-  output = tmp_path / 'out.jsonl'
-  run_parts(call, run, books, output, '--parts=join')
-  status, _, err = call(
-      f'--checkpoint={run}', f'--output={output}', '--parts=rank', books
-  )
-  assert status == 2
-  assert "parts was 'join', now 'rank'" in err
-
-
 # --- Summaries of summaries ---
 
 cut = lambda room: lambda text: parts_lib.split(text, room, count_words)
@@ -327,27 +317,6 @@ def test_the_command_with_levels(run, call, tmp_path):
   assert (short['levels'], short['parts']) == (1, 1)
   want = locost_jax.load(str(run)).summarize('Short.')
   assert short['prediction'] == want[0]
-
-
-@pytest.mark.parametrize(
-    'arguments, expected',
-    [
-        ('--parts=best', 'parts'),
-        ('--part_length=64', '--part_length needs --parts'),
-        ('--summary_length=64', '--summary_length needs --parts'),
-        ('--parts=join --part_length=4', '8'),
-        ('--parts=join --max_input_length=64', '--max_input_length and'),
-        ('--parts=join --report=page.html', 'a page shows what'),
-        ('--parts=hierarchical --part_length=16', 'expected at least 41'),
-        ('--reference_field=summary', 'expected --format=json'),
-        ('--format=json --reference_field=gone', "field 'gone'"),
-    ],
-)
-def test_bad_flags_give_one_line(call, run, books, arguments, expected):
-  status, out, err = call(f'--checkpoint={run}', *arguments.split(), books)
-  assert status == 2 and out == ''
-  assert all(line.startswith('error: ') for line in err.splitlines())
-  assert expected in err
 
 
 def test_a_model_that_reads_pages_has_no_parts(run):

@@ -13,9 +13,7 @@ import pytest
 
 import locost_jax
 from locost_jax.summarizing import provenance
-from locost_jax.summarizing import reading
 from locost_jax.summarizing.summarizer import Summarizer
-from locost_jax.vocabularies import byte_vocabulary
 from tests.summarizing.summarize_command import error_line
 from tests.summarizing.summarize_command import write_documents
 
@@ -48,23 +46,23 @@ def test_one_line_per_document_in_order(run, call_json, tmp_path, monkeypatch):
   assert len([line for line in err.splitlines() if 'tokens read' in line]) == 5
 
 
-def test_plain_form_has_no_newlines(run, call, tmp_path, monkeypatch):
-  monkeypatch.setattr(
-      byte_vocabulary.ByteVocabulary,
-      'decode',
-      lambda self, ids: 'one\ntwo  three',
-  )
-  (tmp_path / 'a.txt').write_text('x')
-  status, out, _ = call('--checkpoint', run, tmp_path / 'a.txt')
-  assert (status, out) == (0, 'one two three (cut at 6 tokens)\n')
-
-
-def test_a_row_holds_all_settings_that_reproduce_it(run, call_json, tmp_path):
-  (tmp_path / 'a.txt').write_text('A text.')
-  command = '--checkpoint', run, tmp_path / 'a.txt'
-  _, (row,), _ = call_json(*command, '--no_repeat_ngram_size=2')
-  assert row['source'] == str(tmp_path / 'a.txt')
-  assert row['sha256'] == provenance.hash_text('A text.')
+@pytest.mark.parametrize(
+    'flags',
+    [
+        dict(no_repeat_ngram_size=2),
+        dict(num_beams=3, length_penalty=0.5, early_stopping=True),
+        dict(temperature=0.7, top_k=9, top_p=0.9, seed=5),
+    ],
+)
+def test_a_row_holds_all_settings_that_reproduce_it(
+    run, call_json, tmp_path, flags
+):
+  path, text = tmp_path / 'a.txt', 'A text to be read in full.'
+  path.write_text(text)
+  given = [f'--{key}={value}' for key, value in flags.items()]
+  _, (row,), _ = call_json('--checkpoint', run, path, *given)
+  assert row['source'] == str(path)
+  assert row['sha256'] == provenance.hash_text(text)
   assert row['checkpoint']['path'] == str(run / 'checkpoints' / '2')
   assert row['checkpoint']['step'] == 2 and row['checkpoint']['fingerprint']
   assert (row['dtype'], row['backend']) == ('float32', 'cpu')
@@ -73,13 +71,11 @@ def test_a_row_holds_all_settings_that_reproduce_it(run, call_json, tmp_path):
   assert row['seconds'] == pytest.approx(
       row['seconds_encoding'] + row['seconds_decoding'], abs=2e-3
   )
-  # From the run, from the flag, and defaults.
-  settings = dict(max_length=6, no_repeat_ngram_size=2, num_beams=1, seed=0)
+  # From the run, from the flags, and defaults.
+  settings = dict(max_length=6, num_beams=1, seed=0) | flags
   assert row['settings'].items() >= settings.items()
   assert row['settings']['max_input_length'] is None
-  again = locost_jax.load(row['checkpoint']['path']).summarize(
-      ['A text.'], no_repeat_ngram_size=2
-  )
+  again = locost_jax.load(row['checkpoint']['path']).summarize([text], **flags)
   assert again == [row['prediction']]
 
 
@@ -119,6 +115,29 @@ def test_the_fingerprint_depends_on_the_weights(run, tmp_path):
         ('a.txt --checkpoint=RUN --output=nothing', 'is a directory'),
         # Documents are checked before the checkpoint.
         ('missing.txt --checkpoint=nowhere', 'missing.txt: no such file'),
+        *(
+            (f'a.txt --checkpoint=RUN {flags}', expected)
+            for flags, expected in (
+                ('--parts=best', 'parts'),
+                ('--part_length=64', '--part_length needs --parts'),
+                ('--summary_length=64', '--summary_length needs --parts'),
+                ('--parts=join --part_length=4', '8'),
+                (
+                    '--parts=join --max_input_length=64',
+                    '--max_input_length and',
+                ),
+                ('--parts=join --report=page.html', 'a page shows what'),
+                (
+                    '--parts=hierarchical --part_length=16',
+                    'expected at least 41',
+                ),
+                ('--reference_field=summary', 'expected --format=json'),
+            )
+        ),
+        (
+            'row.jsonl --checkpoint=RUN --format=json --reference_field=gone',
+            "field 'gone'",
+        ),
     ],
 )
 def test_bad_input(run, call, tmp_path, monkeypatch, arguments, expected):
@@ -126,6 +145,7 @@ def test_bad_input(run, call, tmp_path, monkeypatch, arguments, expected):
   (tmp_path / 'a.txt').write_text('A text.')
   (tmp_path / 'empty.txt').write_text(' \n')
   (tmp_path / 'text.jsonl').write_text('{"text": "x"}\n')
+  write_documents(tmp_path / 'row.jsonl', ['A text.'])
   small = shutil.copytree(run, tmp_path / 'small') / 'config.json'
   config = json.loads(small.read_text())
   config['model']['vocab_size'] = 100
@@ -136,23 +156,6 @@ def test_bad_input(run, call, tmp_path, monkeypatch, arguments, expected):
   assert status == 2 and out == ''
   assert len(err.strip().splitlines()) == 1 and expected in err
   assert sorted(tmp_path.iterdir()) == before
-
-
-@pytest.mark.parametrize(
-    'flags',
-    [
-        dict(num_beams=3, length_penalty=0.5, early_stopping=True),
-        dict(temperature=0.7, top_k=9, top_p=0.9, seed=5),
-    ],
-)
-def test_flags_are_used(run, call_json, tmp_path, flags):
-  text = 'A text to be read in full.'
-  (tmp_path / 'a.txt').write_text(text)
-  given = [f'--{key}={value}' for key, value in flags.items()]
-  _, (row,), _ = call_json('--checkpoint', run, tmp_path / 'a.txt', *given)
-  (expected,) = locost_jax.load(str(run)).summarize(text, **flags)
-  assert row['prediction'] == expected
-  assert row['settings'].items() >= flags.items()
 
 
 # --- Batches and memory ------------------------------------------------------
@@ -174,14 +177,6 @@ def test_documents_of_similar_length_share_a_batch(
   assert [row['prediction'] for row in rows] == [
       row['prediction'] for row in alone
   ]
-
-
-def test_batches_keep_the_order_of_documents():
-  rows = lambda length: {8: 2, 16: 1, 32: 0}[length]
-  a, b, c, d, e, f, g = jobs = list(zip((8, 16, 32, 8, 16, 8, 32), 'abcdefg'))
-  found = reading.make_batches(jobs, lambda job: job[0], rows)
-  assert [length for length, _ in found] == [8, 16, 32, 16, 8, 32]
-  assert [batch for _, batch in found] == [[a, d], [b], [c], [e], [f], [g]]
 
 
 def test_too_large_for_the_memory(run, call, tmp_path, batches):

@@ -83,36 +83,25 @@ def test_invalid_calls(summarizer, options, line):
     call([TEXT, 3])
 
 
-def test_a_directory(run):
-  (found,) = locost_jax.pipeline('summarization', str(run))('A text.')
-  assert found['summary_text'] == locost_jax.load(run).summarize('A text.')[0]
-
-
 def test_settings_for_summarization(tmp_path):
   """In force in the pipeline; the command names them."""
   builtin = find_builtin.find_directory('builtin:documentation')
   model = shutil.copytree(builtin, tmp_path / 'model')
   config = json.loads((model / 'config.json').read_text())
-  own = dict(
-      num_beams=3, max_length=30, prefix='A list of the names of ships. '
-  )
+  prefix = 'A list of the names of ships. '
+  own = dict(num_beams=3, max_length=30, prefix=prefix)
   config['task_specific_params'] = dict(summarization=own, translation={})
   (model / 'config.json').write_text(json.dumps(config))
   pipe = locost_jax.pipeline('summarization', model=str(model))
   load, given = locost_jax.load(model), dict(num_beams=3, max_length=29)
-  (want,) = load.summarize('A list of the names of ships. ' + TEXT, **given)
-  assert (
-      pipe(TEXT)
-      == pipe('A list of the names of ships. ' + TEXT)
-      == [{'summary_text': want}]
-  )
-  (want,) = load.summarize(
-      'A list of the names of ships. ' + TEXT, num_beams=1, max_length=29
-  )
+  (want,) = load.summarize(prefix + TEXT, **given)
+  assert pipe(TEXT) == pipe(prefix + TEXT) == [{'summary_text': want}]
+  given['num_beams'] = 1
+  (want,) = load.summarize(prefix + TEXT, **given)
   assert pipe(TEXT, num_beams=1) == [{'summary_text': want}]
-  assert load.summarize(TEXT, num_beams=1, max_length=29) != [want]
+  assert load.summarize(TEXT, **given) != [want]
   said = configs.describe_task_settings(model)
-  shown = "num_beams=3, max_length=30, prefix='A list of the names of ships. '; give them as flags"
+  shown = f'num_beams=3, max_length=30, prefix={prefix!r}; give them as flags'
   assert f'.summarization is not followed: {shown}' in said
 
 
