@@ -5,7 +5,9 @@ therefore the n-th of the text, and a token's place in a page gives its place in
 the text.
 """
 
+import dataclasses
 import sys
+import types
 
 import numpy as np
 
@@ -22,37 +24,37 @@ def places(vocabulary, text, pages=None, max_input_length=None):
     An int array for each of `Read.pages`, -1 at bos, eos, padding, the query
     and in a page without letters.
   """
+  front = len(vocabulary_lib.surround(vocabulary, [])) - 1
   if pages is None:
     query = reading.front_of(text)
     _, ends = vocabulary.encode_with_ends(query + text.text)
     ends = [max(end - len(query), 0) or -1 for end in ends]
-    front = len(vocabulary_lib.surround(vocabulary, [])) - 1
-    after = len(vocabulary_lib.after_input(vocabulary))
+    after = 1 + len(vocabulary_lib.after_input(vocabulary))
     if max_input_length is not None:
-      ends = ends[: max_input_length - front - 1 - after]
-    return [_with_marks(ends + [-1] * after, front)]
-  front, later = map(len, pages_lib.two_fronts(text.query, pages, vocabulary))
-  first, room = (pages.page_length - marks - 1 for marks in (front, later))
+      ends = ends[: max_input_length - front - after]
+    return [np.array([-1] * front + ends + [-1] * after)]
   if pages.are_chunks:
-    ends = _ends_in_text(
-        vocabulary, text.text, page_reading.chunk_texts(text, pages)
-    )
-    most = max_input_length or sys.maxsize
-    if pages.pages == 'chunks':
-      chunks = pages_lib.cut(ends[0][:most], room, first)
-    else:
-      chunks = pages_lib.pack(ends, room, most, first)
-    rooms = [(first, front)] + [(room, later)] * (len(chunks) - 1)
-    if len(chunks) > 1:
-      chunks = [c + [-1] * (n - len(c)) for c, (n, _) in zip(chunks, rooms)]
-    return [_with_marks(c, n) for c, (_, n) in zip(chunks or [[]], rooms)]
-  parts, _ = page_reading.page_texts(vocabulary, text, pages)
-  found = []
-  for ends in _ends_in_text(vocabulary, text.text, parts, pages.empty_page):
-    if ends:
-      own = later if found else front
-      found.append(_with_marks(ends[: pages.page_length - own - 1], own))
-  return found or [_with_marks([], front)]
+    parts = page_reading.chunk_texts(text, pages)
+    ends = _ends_in_text(vocabulary, text.text, parts)
+  else:
+    parts, _ = page_reading.page_texts(vocabulary, text, pages)
+    ends = _ends_in_text(vocabulary, text.text, parts, pages.empty_page)
+  # Ends are cut, padded and marked as ids are.
+  as_ids = types.SimpleNamespace(
+      encode=lambda part: (
+          part
+          if isinstance(part, list)
+          else [-1] * len(vocabulary.encode(part))
+      ),
+      bos_id=-1 if front else None,
+      eos_id=-1,
+      pad_id=-1,
+  )
+  most = max_input_length or sys.maxsize
+  pages = dataclasses.replace(pages, empty_page='')
+  made = pages_lib.tokenise(ends, text.query, pages, most, as_ids)
+  found = [np.array(page) for page in made if page]
+  return found or [np.full(front + 1, -1)]
 
 
 def summary_tokens(summarizer, summary):
@@ -77,10 +79,6 @@ def _ends_in_text(vocabulary, text, parts, empty_page=''):
     found.append(placed)
     before += len(own)
   return found
-
-
-def _with_marks(ends, front):
-  return np.array([-1] * front + list(ends) + [-1], int)
 
 
 def _letters(text):
