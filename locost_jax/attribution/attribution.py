@@ -153,6 +153,10 @@ def attribute(
   if memory is None:
     memory = summarizer.memory_of(read.pages)
   written = split(vocabulary, tokens)
+  copied = trace(summarizer, memory, tokens, ends)
+  if copied is not None:
+    copied = words.Traced(*(x[written.is_text] for x in copied))
+    copied = words.find_copied(written.text, text, written.ends, copied)
   mass = passage_mass(summarizer, memory, owners, P, tokens)[written.is_text]
   flat = np.concatenate(owners)
   counts = np.bincount(flat[flat >= 0], minlength=P)
@@ -170,8 +174,8 @@ def attribute(
       read.tokens,
       len(flat),
       _weigh_pages(summarizer, memory, owners, tokens, written),
-      _select(summarizer, read.pages, ends, owners, memory, tokens),
-      _find_copied(summarizer, memory, ends, tokens, written, text),
+      _select(summarizer, read.pages, ends, owners, memory, tokens, written),
+      copied,
   )
 
 
@@ -185,30 +189,20 @@ def _weigh_pages(summarizer, memory, owners, tokens, written):
   return PageWeights(weights, written.ends, written.sentence_of, begins)
 
 
-def _select(summarizer, pages, ends, owners, memory, tokens):
+def _select(summarizer, pages, ends, owners, memory, tokens, written):
   """Returns Source.selection."""
   if summarizer.config.select == 'none':
     return None
   columns, number = selected_tokens.columns(summarizer, pages)
   mass = passage_mass(summarizer, memory, columns, number + 1, tokens)
-  is_text = split(summarizer.vocabulary, tokens).is_text
   return selected_tokens.describe(
       summarizer,
       pages,
       np.concatenate(ends),
       np.concatenate(owners),
       memory['mask'][0],
-      mean(mass[is_text]),
+      mean(mass[written.is_text]),
   )
-
-
-def _find_copied(summarizer, memory, ends, tokens, written, text):
-  """Returns Source.copied."""
-  traced = trace(summarizer, memory, tokens, ends)
-  if traced is None:
-    return None
-  traced = words.Traced(*(x[written.is_text] for x in traced))
-  return words.find_copied(written.text, text, written.ends, traced)
 
 
 def passage_mass(summarizer, memory, owners, P, tokens):

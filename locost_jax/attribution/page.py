@@ -56,7 +56,7 @@ def render(name, source, settings, key='', origin=None, places=(), query=''):
     source: of `attribution.attribute`.
     settings: {name: value}, shown at the foot; None is left out, and the seed
       unless tokens were sampled.
-    key: see `page_key`.
+    key: of what the page is made from, for `read_key`.
     origin: {name: value} of the model and the summary, shown with the settings.
     query: the question that the summary answers.
 
@@ -111,13 +111,6 @@ def render_index(entries, key='', left_out=(), settings=()):
   """
   values = dict(entries=entries, left_out=left_out, settings=dict(settings))
   return _render('index.html', f'{len(entries)} summaries', key, '', values)
-
-
-def page_key(*contents):
-  """Returns a hash of the contents that a page is made from."""
-  return hashlib.sha256(
-      repr(contents).encode('utf-8', 'surrogatepass')
-  ).hexdigest()
 
 
 def read_key(path):
@@ -424,7 +417,6 @@ def _excerpt(passage, sentence, score, is_rare):
   return dict(
       passage=passage,
       score=score,
-      bar=100 * score,
       begin=begin,
       pieces=pieces,
       is_cut=stop < len(quote),

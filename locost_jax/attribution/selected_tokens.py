@@ -60,11 +60,6 @@ def is_selected(summarizer, pages, mask):
   return read & is_text(summarizer, pages)
 
 
-def count(summarizer, pages, mask):
-  """Returns how many tokens of a text were selected; see `is_selected`."""
-  return int(is_selected(summarizer, pages, mask).sum())
-
-
 def columns(summarizer, pages):
   """Divides the tokens of a text into columns.
 

@@ -148,6 +148,7 @@ def find_copied(summary, text, ends, traced):
     traced: Traced, of these tokens.
   """
   spans, owner = find_words(summary, ends)
+  places, place_of = find_words(text, traced.end)
   found = []
   for i, span in enumerate(spans):
     own = np.flatnonzero(owner == i)
@@ -155,19 +156,7 @@ def find_copied(summary, text, ends, traced):
     if share < _LEAST_COPIED:
       continue
     heaviest = own[np.argmax(traced.weight[own])]
-    place = _word_around(text, int(traced.end[heaviest]) - 1)
-    if place is not None:
-      found.append(Copied(span, place, float(share)))
+    at = place_of[heaviest]
+    if at >= 0 and traced.end[heaviest] <= places[at][1]:  # no white space
+      found.append(Copied(span, places[at], float(share)))
   return found
-
-
-def _word_around(text, at):
-  """Returns (start, end) of the word around a character, or None."""
-  if at < 0 or text[at].isspace():
-    return None
-  start = end = at
-  while start and not text[start - 1].isspace():
-    start -= 1
-  while end < len(text) and not text[end].isspace():
-    end += 1
-  return start, end

@@ -28,13 +28,15 @@ class Pages:
     if len(jobs) == 1:  # several have a list, which shows what is left out
       names = [f'{other.name}: {other.reason}' for other in unread]
       settings = {**settings, 'left out': '; '.join(names) or None}
-    self._settings = dict(settings, checkpoint=where.checkpoint)
+    self._settings = settings = dict(settings, checkpoint=where.checkpoint)
     self._jobs, self._progress, self._entries = jobs, progress, {}
     self.failures = 0
     self._model = provenance.describe_model(summarizer, where.name)
     self._model['about this model'] = where.warning or None
     self._keys = [
-        page.page_key(job.document.id, job.document.as_read, self._settings)
+        provenance.hash_text(
+            repr((job.document.id, job.document.as_read, settings))
+        )
         for job in jobs
     ]
     if not where.overwrite:
@@ -55,7 +57,8 @@ class Pages:
     """Writes the list of pages and `documents.LeftOut`; returns if any is."""
     if len(self._jobs) > 1 and self._entries:
       entries = [self._entries[number] for number in sorted(self._entries)]
-      key, shown = page.page_key(self._keys), {**self._settings, **self._model}
+      key = provenance.hash_text(repr((self._keys,)))
+      shown = {**self._settings, **self._model}
       write = lambda: files.write(
           self._path, page.render_index(entries, key, left_out, shown)
       )
@@ -63,7 +66,8 @@ class Pages:
     return bool(self._entries)
 
   def _write(self, job, row, done):
-    document, path = job.document, self._page_path(job)
+    document, number = job.document, job.number + 1
+    path = results.page_path(self._path, number, len(self._jobs))
     key, name, summary = self._keys[job.number], document.id, row['prediction']
     # The page of an earlier call was made from the tokens that were written.
     if (
@@ -96,9 +100,6 @@ class Pages:
       files.write(path, html)
     name += document.query and f': {document.query}'
     self._entries[job.number] = os.path.basename(path), name, summary
-
-  def _page_path(self, job):
-    return results.page_path(self._path, job.number + 1, len(self._jobs))
 
   def _try(self, name, write_page):
     """Writes a page, returns whether it could; reports and counts a failure."""

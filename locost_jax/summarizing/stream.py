@@ -284,8 +284,8 @@ def _row(summarizer, job, tokens, masks, seconds, documents):
   encoding, decoding = map(float, seconds)
   selected = {}
   for mask in masks:
-    number = selected_tokens.count(summarizer, job.pages, mask)
-    selected = dict(tokens_selected=number)
+    chosen = selected_tokens.is_selected(summarizer, job.pages, mask)
+    selected = dict(tokens_selected=int(chosen.sum()))
   document = job.document
   return dict(
       id=document.id,

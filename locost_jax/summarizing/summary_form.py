@@ -58,16 +58,17 @@ def text_line(row):
   """Returns a summary as one line of text."""
   query = row.get('query')
   text = f'{query}: {row["prediction"]}' if query else row['prediction']
-  return ' '.join(text.split()) + describe_cut(row, ' (', ')')
+  cut = describe_cut(row)
+  return ' '.join(text.split()) + f' ({cut})' * bool(cut)
 
 
-def describe_cut(row, before='', after=''):
+def describe_cut(row):
   """Returns where max_length ended a summary: 'cut at 32 tokens', or ''."""
   if 'cut_at' not in row:
     return ''
   parts = row.get('parts_cut', 0)
   of = f'{parts} part{"s" * (parts > 1)} ' * bool(parts)
-  return f'{before}{of}cut at {row["cut_at"]} tokens{after}'
+  return f'{of}cut at {row["cut_at"]} tokens'
 
 
 def json_line(row, encoding='utf-8'):
