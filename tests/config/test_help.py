@@ -18,14 +18,6 @@ from locost_jax.data import pages
 COMMANDS = command_list.COMMANDS
 
 
-def defined(command):
-  """Returns the flags of a command."""
-  values = flags.FlagValues()
-  module = importlib.import_module(f'locost_jax.{command}')
-  module.define_flags(values, ['x'])
-  return values
-
-
 @pytest.mark.parametrize('command', COMMANDS)
 def test_each_flag_once_under_a_heading(command, run_command, monkeypatch):
   monkeypatch.setenv('COLUMNS', '80')
@@ -35,7 +27,9 @@ def test_each_flag_once_under_a_heading(command, run_command, monkeypatch):
   assert out.startswith(module.__doc__.strip().splitlines()[0])
   listed = out[len(module.__doc__.strip()) :].partition('\nConfig keys:')[0]
   shown = re.findall(r'^  --(\w+)', listed, re.M)
-  assert sorted(shown) == sorted(set(defined(command)))
+  values = flags.FlagValues()
+  module.define_flags(values, ['x'])
+  assert sorted(shown) == sorted(set(values))
   assert max(map(len, out.splitlines())) <= 80
   assert 'alsologtostderr' not in out
 
@@ -100,21 +94,14 @@ def test_a_section(run_command, config, section, part, absent):
   assert status == 0 and part in out and f'--config.{absent}' not in out
 
 
-@pytest.mark.parametrize('name', keys.MODELS)
-def test_keys_of_models_have_a_meaning(name):
-  config = default.get_config()
-  config.model = getattr(default, name)()
-  page = schema.help_page(config, 'x.py', 'model')
-  lines = page.splitlines()
-  for line, after in zip(lines, [*lines[1:], '']):
-    assert not line.startswith('  --') or after.startswith('      '), line
+def test_keys_of_models_have_a_meaning():
+  assert all(x.text for own in keys.MODELS.values() for x in own.values())
 
 
 @pytest.mark.parametrize(
     'name, line',
     [
         ('locost', "f, or 'gated-f': 'relu', 'gelu', 'gelu_new', 'silu'"),
-        ('longt5', "f, or 'gated-f': 'relu', 'gelu', 'gelu_new', 'silu'"),
         ('pagesum', "'relu', 'gelu', 'gelu_new' or 'silu'"),
     ],
 )
@@ -123,20 +110,6 @@ def test_the_meaning_is_that_of_the_model(name, line):
   config.model = getattr(default, name)()
   page = schema.help_page(config, 'x.py', 'model.feed_forward')
   assert page.endswith(f'\n      {line}')
-
-
-@pytest.mark.parametrize(
-    'command, argument, line',
-    [
-        ('main', '--help=config.optmi', 'did you mean config.optim?'),
-        ('main', '--help=flags', 'expected --help, --help=config or'),
-        ('convert', '--help=config', 'this command has no config'),
-    ],
-)
-def test_help_about_an_unknown_section(run_command, command, argument, line):
-  module = importlib.import_module(f'locost_jax.{command}')
-  status, out, err = run_command(module, argument)
-  assert status == 2 and not out and line in err and err.count('\n') == 1
 
 
 def test_the_forms_of_pages_are_all_flags():

@@ -1,7 +1,5 @@
 """Restarts keep arguments and id; memory is returned; programs are kept."""
 
-import os
-import subprocess
 import sys
 
 import pytest
@@ -112,18 +110,11 @@ print(before - memory.resident_bytes(os.getpid()))
 """
 
 
-def run_script(tmp_path, *arguments, program=SCRIPT, **environment):
+def run_script(tmp_path, *arguments, program=SCRIPT, tunables=None):
   script = tmp_path / 'script.py'
   script.write_text(program)
-  kept = {key: os.environ[key] for key in os.environ if 'GLIBC' not in key}
-  kept['PYTHONPATH'] = os.getcwd()
-  return subprocess.run(
-      [sys.executable, '-X', 'utf8', str(script), *arguments],
-      check=True,
-      env=dict(kept, **environment),
-      capture_output=True,
-      text=True,
-  ).stdout.splitlines()
+  done = python.run('-X', 'utf8', script, *arguments, GLIBC_TUNABLES=tunables)
+  return done.stdout.splitlines()
 
 
 @pytest.mark.skipif(sys.platform != 'linux', reason='glibc only')
@@ -135,7 +126,7 @@ def test_a_command_restarts_once_with_the_same_id(tmp_path):
 
 
 def test_a_users_setting_is_kept(tmp_path):
-  start, tunables = run_script(tmp_path, GLIBC_TUNABLES='glibc.malloc.check=0')
+  start, tunables = run_script(tmp_path, tunables='glibc.malloc.check=0')
   assert start
   assert tunables == 'glibc.malloc.check=0'
 

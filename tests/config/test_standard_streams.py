@@ -5,9 +5,6 @@ import sys
 
 import pytest
 
-from locost_jax import main
-from locost_jax import summarize
-
 PROGRAM = """
 import os, sys
 from locost_jax.config import commands
@@ -77,12 +74,3 @@ def test_characters_missing_in_the_encoding():
 def test_escape_codes_of_names_are_visible():
   line = 'error: a\\x1b[31m\\u202e: no such file\n'
   assert start('"$@"', 'wrong') == (2, '', line)
-
-
-@pytest.mark.parametrize('command', [main, summarize])
-def test_a_flagfile_is_not_read(run_command, command, tmp_path):
-  (tmp_path / 'flags').write_text('--help')
-  for words in (f'--flagfile={tmp_path}/flags',), ('-flagfile', 'flags'):
-    status, out, err = run_command(command, *words)
-    assert (status, out) == (2, '')
-    assert err == 'error: --flagfile is not a flag; --help lists them\n'

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 
 import pytest
 
@@ -14,17 +13,11 @@ from tests import tiny_run
 from tests.deadline import within
 
 
-@pytest.fixture(scope='module')
-def trained(tmp_path_factory):
-  directory = tmp_path_factory.mktemp('runs') / 'run'
-  tiny_run.make(directory)
-  return directory
-
-
 @pytest.fixture
-def run(trained, tmp_path):
-  """A copy of a run, and the contents of its config.json."""
-  directory = shutil.copytree(trained, tmp_path / 'run')
+def run(tmp_path):
+  """A run, and the contents of its config.json."""
+  directory = tmp_path / 'run'
+  tiny_run.make(directory)
   return directory, json.loads((directory / 'config.json').read_text())
 
 
@@ -76,28 +69,22 @@ def test_a_changed_value_is_one_line(run, key, value, words):
 @pytest.mark.parametrize(
     'data, words',
     [
-        (b'', 'not JSON'),
         (b'{"train": {"steps": 3}, "model": ', 'not JSON'),
-        (b'{"train": ' * 100_000, 'not JSON: nested too deep'),
-        (b'[]', 'not a JSON object'),
-        (b'\x00' * 4096, 'not JSON'),
         (b' ' * (5 << 20), 'expected at most 4,194,304'),
+        (None, 'is a named pipe, expected'),
     ],
 )
 def test_a_damaged_file_is_one_line(run, data, words):
+  """Other contents: tests/test_untrusted.py."""
   path = run[0] / 'config.json'
-  path.write_bytes(data)
+  path.unlink()
+  if data is None:
+    os.mkfifo(path)
+  else:
+    path.write_bytes(data)
   with pytest.raises(InputError) as error, within():
     locost_jax.load(run[0])
   assert str(error.value).startswith(f'{path}: ') and words in str(error.value)
-
-
-def test_a_pipe_does_not_block(run):
-  path = run[0] / 'config.json'
-  path.unlink()
-  os.mkfifo(path)
-  with pytest.raises(InputError, match='is a named pipe, expected'), within():
-    locost_jax.load(run[0])
 
 
 def test_a_config_of_another_program_is_not_checked(tmp_path):

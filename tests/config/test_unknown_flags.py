@@ -1,12 +1,8 @@
-"""What to write instead of a flag or a config that does not exist."""
+"""What to write instead of a flag, a word or a config that does not exist."""
+
+import importlib
 
 import pytest
-
-from locost_jax import convert
-from locost_jax import main
-from locost_jax import score
-from locost_jax import summarize
-from locost_jax.data import inspect
 
 CONFIG = '--config=configs/finetune.py'
 # Command, words | part of the error line.
@@ -23,41 +19,35 @@ main CONFIG --config.selector.learning_rate=1 | no selector for \
 config.selector.learning_rate; did you mean config.optim.learning_rate?
 main CONFIG --config.train.epochs=1 | did you mean config.train.steps?; an \
 epoch is rows / train.batch_size steps
+main --flagfile=x | error: --flagfile is not a flag; --help lists them
+main --help=config.optmi | did you mean config.optim?
+main --help=flags | expected --help, --help=config or --help=config.SECTION
+summarize --help=config | this command has no config; expected --help
 summarize --config.data.task=2 | is not a flag; --help lists them
 summarize --num_beam=2 | did you mean --num_beams?
 summarize --length=2 | did you mean --max_length?
 summarize --model=x | did you mean --checkpoint?
+summarize -flagfile x | error: --flagfile is not a flag; --help lists them
+score a.jsonl | a.jsonl: cannot be read
+score rows.jsonl b.jsonl | b.jsonl: cannot be read
+score a b c | 'c': expected flags only
+score gs://a | --predictions=gs://a: gs:// cannot be used here
+convert a | --target=DIR is missing
+convert a b | a: no such directory
+convert --target=b a | a: no such directory
+data.inspect a.jsonl b.jsonl | a.jsonl: no such file
+data.inspect rows.jsonl b.jsonl | b.jsonl: no such file
+data.inspect a.jsonl --config.data.train_files=b | expected flags only
 """.strip().splitlines()
 
 
 @pytest.mark.parametrize('case', UNKNOWN)
-def test_unknown_flags(run_command, case):
-  words, expected = case.split(' | ')
-  command, *words = words.replace('CONFIG', CONFIG).split()
-  status, out, err = run_command({'main': main}.get(command, summarize), *words)
-  assert (status, out, err.count('\n')) == (2, '', 1)
-  assert err.startswith('error: ') and expected in err
-
-
-@pytest.mark.parametrize(
-    'command, words, expected',
-    [
-        (score, 'a.jsonl', 'a.jsonl: cannot be read'),
-        (score, 'rows.jsonl b.jsonl', 'b.jsonl: cannot be read'),
-        (score, 'a b c', "'c': expected flags only"),
-        (score, 'gs://a', '--predictions=gs://a: '),
-        (convert, 'a', '--target=DIR is missing'),
-        (convert, 'a b', 'a: no such directory'),
-        (convert, '--target=b a', 'a: no such directory'),
-        (inspect, 'a.jsonl b.jsonl', 'a.jsonl: no such file'),
-        (inspect, 'rows.jsonl b.jsonl', 'b.jsonl: no such file'),
-        (inspect, 'a.jsonl --config.data.train_files=b', 'expected flags only'),
-    ],
-)
-def test_words_for_flags(
-    run_command, tmp_path, monkeypatch, command, words, expected
-):
+def test_unknown_flags_and_words(run_command, tmp_path, monkeypatch, case):
   monkeypatch.chdir(tmp_path)
   (tmp_path / 'rows.jsonl').write_text('{"prediction": "a", "reference": "a"}')
-  status, _, err = run_command(command, *words.split())
-  assert status == 2 and expected in err
+  words, expected = case.split(' | ')
+  command, *words = words.replace('CONFIG', CONFIG).split()
+  module = importlib.import_module(f'locost_jax.{command}')
+  status, out, err = run_command(module, *words)
+  assert (status, out, err.count('\n')) == (2, '', 1)
+  assert err.startswith('error: ') and expected in err
