@@ -7,6 +7,7 @@ from pathlib import Path
 import socket
 import subprocess
 import sys
+import types
 
 from absl import flags
 import jax
@@ -38,11 +39,15 @@ def parse(*arguments):
         ('--hosts=2', '--coordinator and --host missing'),
         ('--coordinator=a:1 --host=0', '--hosts missing'),
         ('--coordinator=a:1 --hosts=2 --host=2', '--host=2: expected less'),
+    ]
+    + [
+        (f'--coordinator={address} --hosts=2 --host=0', 'expected HOST:PORT')
+        for address in ('gpu1', 'gpu1:', ':1', 'gpu1:x', 'gpu1:0', 'gpu1:65536')
     ],
 )
 def test_bad_flags(arguments, words):
   with pytest.raises(InputError, match=words):
-    connect.connect(parse(*arguments.split()))
+    connect.find_host_config(parse(*arguments.split()), {})
 
 
 def test_is_cluster():
@@ -99,16 +104,6 @@ def test_configs_without_a_cluster():
   ) == ('gpu1:8476', 3, 2, None)
 
 
-@pytest.mark.parametrize(
-    'address', ['gpu1', 'gpu1:', ':8476', 'gpu1:x', 'gpu1:0', 'gpu1:65536']
-)
-def test_a_bad_address(address):
-  with pytest.raises(InputError, match='expected HOST:PORT'):
-    connect.find_host_config(
-        parse(f'--coordinator={address}', '--hosts=2', '--host=0'), {}
-    )
-
-
 def test_a_slurm_job_without_srun():
   connect.check_srun({})
   connect.check_srun({'SLURM_NTASKS': '1'})
@@ -118,17 +113,13 @@ def test_a_slurm_job_without_srun():
     connect.check_srun(job)
 
 
-class Mesh:
-  """A fake mesh for `host_part`: the process of each device, in order."""
-
-  def __init__(self, shape, processes):
-    class Device:
-
-      def __init__(self, process):
-        self.process_index = process
-
-    self.shape = dict(zip(('data', 'fsdp', 'tensor', 'sequence'), shape))
-    self.devices = np.array([Device(p) for p in processes]).reshape(shape)
+def fake_mesh(shape, processes):
+  """A mesh for `host_part`: the process of each device, in order."""
+  devices = [types.SimpleNamespace(process_index=x) for x in processes]
+  return types.SimpleNamespace(
+      shape=dict(zip(('data', 'fsdp', 'tensor', 'sequence'), shape)),
+      devices=np.array(devices).reshape(shape),
+  )
 
 
 @pytest.mark.parametrize(
@@ -145,13 +136,13 @@ class Mesh:
 )
 def test_the_rows_of_a_host(monkeypatch, shape, processes, me, expected):
   monkeypatch.setattr(jax, 'process_index', lambda: me)
-  assert sharding.host_part(Mesh(shape, processes)) == expected
+  assert sharding.host_part(fake_mesh(shape, processes)) == expected
 
 
 def test_rows_that_are_not_contiguous(monkeypatch):
   monkeypatch.setattr(jax, 'process_index', lambda: 0)
   with pytest.raises(InputError, match='into whole parts for the 1 hosts'):
-    sharding.host_part(Mesh((4, 1, 1, 1), [0, 1, 0, 1]))
+    sharding.host_part(fake_mesh((4, 1, 1, 1), [0, 1, 0, 1]))
 
 
 SMALL = (

@@ -94,15 +94,26 @@ def test_the_margin_of_low_effort(asked):
   assert os.environ['ALLOW_MULTIPLE_LIBTPU_LOAD'] == '1'
 
 
-def test_a_topology_without_the_cuda_plugin(monkeypatch):
+@pytest.mark.parametrize(
+    'name, words',
+    [
+        (
+            'h100:1x8',
+            'GPUs needs jax_cuda12_plugin, which is not installed: pip install '
+            f"'locost_jax[gpu-aot]' jax-cuda12-plugin=={jax.__version__}",
+        ),
+        (
+            'v5e:4x4',
+            'TPUs needs libtpu, which is not installed: pip install '
+            "'locost_jax[tpu-aot]'",
+        ),
+    ],
+)
+def test_a_compiler_that_is_not_installed(monkeypatch, name, words):
   monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
   with pytest.raises(InputError) as caught:
-    topology.find('h100:1x8')
-  assert str(caught.value) == (
-      '--topology=h100:1x8: compiling for GPUs needs jax_cuda12_plugin, '
-      "which is not installed: pip install 'locost_jax[gpu-aot]' "
-      f'jax-cuda12-plugin=={jax.__version__}'
-  )
+    topology.find(name)
+  assert str(caught.value) == f'--topology={name}: compiling for {words}'
 
 
 @pytest.mark.parametrize(
@@ -120,8 +131,3 @@ def test_a_topology_without_the_cuda_plugin(monkeypatch):
 def test_a_card_that_does_not_exist(name, words):
   with pytest.raises(InputError, match=f'--topology={name}: {words}'):
     topology.find(name)
-
-
-def test_every_device_has_a_peak():
-  kinds = [card.kind for card in topology.CARDS.values()]
-  assert all(map(step_times.peak_flops, kinds))

@@ -204,12 +204,6 @@ def test_programs_are_exported_for_tpus(monkeypatch):
       assert 'x720xf32>' not in exported.mlir_module(), name
 
 
-def test_a_topology_without_libtpu(monkeypatch):
-  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
-  with pytest.raises(InputError, match='needs libtpu, which is not installed'):
-    topology.find('v5e:4x4')
-
-
 @needs_libtpu
 def test_a_slice_that_does_not_exist():
   with pytest.raises(InputError, match='like v5e:4x4; libtpu says: '):
