@@ -36,9 +36,7 @@ class Tensors:
   """The tensors of a directory by name, read one at a time.
 
   Attributes:
-    files: the paths of their files.
     shapes: {name: tuple}.
-    dtypes: {name: numpy's dtype}.
   """
 
   def __init__(self, directory):
@@ -47,15 +45,15 @@ class Tensors:
     A PyTorch file with another name is taken if it is the only one. An
     InputError if a file is missing or broken, or a tensor of another type.
     """
-    self.files, self.shapes, self.dtypes = [], {}, {}
+    self.shapes = {}
     self._read = {}  # name -> function that reads it
     for stem in _stems(directory):
       is_pickle = stem.endswith(_PICKLE_ENDS)
       add = self._add_pickle if is_pickle else self._add_safetensors
-      self.files, index = _find_files(directory, stem)
-      for file in self.files:
-        add(file)
-      if self.files:
+      paths, index = _find_files(directory, stem)
+      for path in paths:
+        add(path)
+      if paths:
         missing = sorted(index - self.names())
         if missing:
           raise InputError(
@@ -73,7 +71,7 @@ class Tensors:
     return set(self._read)
 
   def __getitem__(self, name):
-    """Returns a tensor as a new array of its own dtype."""
+    """Returns a tensor as a new array: of its dtype, of a pickle float32."""
     return self._read[name]()
 
   def _add(self, path, name, shape, dtype, read):
@@ -85,7 +83,6 @@ class Tensors:
     if name in self._read:
       raise InputError(f'{path}: {visible(name)} is in another shard, too')
     self.shapes[name] = tuple(shape)
-    self.dtypes[name] = DTYPES[dtype]
     self._read[name] = read
 
   def _add_safetensors(self, path):
@@ -135,10 +132,7 @@ class Tensors:
           f'tensors by name, or {SAFETENSORS}'
       ) from None
     for name, shape, dtype in listed:
-
-      def read(name=name):
-        return tensors[name].float().numpy().astype(self.dtypes[name])
-
+      read = lambda name=name: tensors[name].float().numpy().copy()
       self._add(path, name, shape, types.get(dtype, dtype), read)
 
 
