@@ -26,7 +26,6 @@ from papers.figures import costs
 from papers.figures import curves
 from papers.figures import kernels
 from papers.figures import one_document
-from papers.figures import points
 from papers.figures import selection
 from papers.figures import sentences
 from papers.figures import start_states
@@ -114,9 +113,8 @@ def define_flags(values, argv):
   flags.DEFINE_enum(
       'split',
       None,
-      list(points.SPLITS),
-      "the split of a WORKDIR's predictions [test, or validation if there is "
-      'no test]',
+      ['test', 'validation'],
+      "the split of a WORKDIR's predictions [the newest file]",
       flag_values=values,
   )
   flags.DEFINE_string(

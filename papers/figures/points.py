@@ -3,7 +3,7 @@
 A file of points is JSON Lines with `model` (its colour), `data` (its panel),
 `score` (`low`, `high`: its interval), and, by kind of picture, `memory` and
 `train_memory` in bytes, `length` in tokens, or `examples`. A WORKDIR gives a
-point for each of its tasks: the scores of its best checkpoint's predictions.
+point: the scores of its best checkpoint's newest predictions.
 """
 
 import os
@@ -18,7 +18,6 @@ from locost_jax.evaluation.metrics import protocols
 from locost_jax.evaluation.metrics import rouge
 from locost_jax.workdir import find
 
-SPLITS = ('test', 'validation')
 _MOST_BYTES = 1 << 28  # largest JSON file
 _TEXTS = ('model', 'data')  # the other fields are numbers
 
@@ -88,7 +87,7 @@ def read(paths, needed, split=None, protocol='locost'):
   found = []
   for path in paths:
     if os.path.isdir(path):
-      found += _check(path, of_run(path, split, protocol), needed)
+      found += _check(path, [of_run(path, split, protocol)], needed)
     else:
       found += read_rows(path, needed)
   return [
@@ -98,30 +97,21 @@ def read(paths, needed, split=None, protocol='locost'):
 
 
 def of_run(directory, split=None, protocol='locost'):
-  """Returns the points of a WORKDIR; see `find_predictions` and `protocols`."""
-  protocol, points = protocols.find(protocol), []
-  home, step, config = find_run(directory)
-  for task, path in find_predictions(home, step, split).items():
-    scores = rouge.score_rows(predictions.read(str(path)), protocol)
-    summary = rouge.summarize(scores, protocol)
-    low, high = summary['intervals'][protocols.MEAN]
-    points.append(
-        dict(
-            model=_name(config['model']),
-            data=task,
-            length=config['data']['max_input_length'],
-            examples=_examples(config),
-            score=summary[protocols.MEAN],
-            low=low,
-            high=high,
-        )
-    )
-  if not points:
-    raise InputError(
-        f'{directory}: has no predictions{f" of {split}" if split else ""}; '
-        'run main --evaluate on it first'
-    )
-  return points
+  """Returns the point of a WORKDIR; see `find.newest_predictions`."""
+  protocol, (_, _, config) = protocols.find(protocol), find_run(directory)
+  path = find.newest_predictions(directory, split)
+  scores = rouge.score_rows(predictions.read(path), protocol)
+  summary = rouge.summarize(scores, protocol)
+  low, high = summary['intervals'][protocols.MEAN]
+  return dict(
+      model=_name(config['model']),
+      data=re.sub(r'-(test|validation)-\d+.*', '', Path(path).name),
+      length=config['data']['max_input_length'],
+      examples=_examples(config),
+      score=summary[protocols.MEAN],
+      low=low,
+      high=high,
+  )
 
 
 def _name(model):
@@ -135,25 +125,6 @@ def _examples(config):
   if not config['optim']['learning_rate']:
     return 0
   return config['data'].get('train_examples') or None
-
-
-def find_predictions(home, step, split=None):
-  """Returns {task: path} of predictions, of a split or else of the test split.
-
-  They are of `step` if it was evaluated, otherwise of the latest step; the
-  newest if it was evaluated with several settings.
-  """
-  found = {}
-  for path in sorted((home / 'predictions').glob('*.jsonl')):
-    match = re.fullmatch(
-        r'(.+)-(test|validation)-(\d+)(?:\.settings-\w+)?', path.stem
-    )
-    if match and split in (None, match[2]):
-      task, own, number = match[1], match[2], int(match[3])
-      written = path.stat().st_mtime_ns
-      rank = own == SPLITS[0], number == step, number, written
-      found[task] = max((rank, path), found.get(task, (rank, path)))
-  return {task: path for task, (_, path) in found.items()}
 
 
 def group(points, name):

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import os
 import random
 import statistics
 from xml.etree import ElementTree
@@ -20,7 +19,6 @@ from papers.figures import comparisons
 from papers.figures import costs
 from papers.figures import curves
 from papers.figures import one_document
-from papers.figures import points as points_lib
 from papers.figures import selection
 from papers.figures import sentences
 from papers.figures import style
@@ -217,8 +215,8 @@ def test_curves_have_the_numbers_of_the_files(home):
 
 
 def test_a_run_is_a_point_with_the_scores_of_rouge_score(home):
-  """Mean of R-1, R-2, R-Lsum by rouge_score; the test split is preferred."""
-  figure = comparisons.draw_lengths(str(home / 'run'))
+  """Mean of R-1, R-2, R-Lsum by rouge_score, of a split's file."""
+  figure = comparisons.draw_lengths(str(home / 'run'), split='test')
   (line,) = figure.axes[0].get_lines()[:1]
   config = json.loads((home / 'run' / 'config.json').read_text())
   scorer = rouge_scorer.RougeScorer(['rouge1', 'rouge2', 'rougeLsum'])
@@ -234,25 +232,6 @@ def test_a_run_is_a_point_with_the_scores_of_rouge_score(home):
   figure = comparisons.draw_lengths(str(home / 'run'), split='validation')
   ((_, y),) = points(figure.axes[0].get_lines()[0])
   assert y == pytest.approx(statistics.fmean(means[:2]))
-
-
-def test_the_predictions_of_the_best_checkpoint_are_used(tmp_path):
-  (tmp_path / 'predictions').mkdir()
-  for name in ('a-test-10', 'a-test-20', 'a-test-30', 'a-validation-20',
-               'b-c-validation-10', 'b-c-validation-30', 'other'):  # fmt: skip
-    (tmp_path / 'predictions' / f'{name}.jsonl').write_text('')
-  found = points_lib.find_predictions(tmp_path, 20)
-  assert {task: path.stem for task, path in found.items()} == {
-      'a': 'a-test-20',
-      'b-c': 'b-c-validation-30',
-  }
-  found = points_lib.find_predictions(tmp_path, 20, 'validation')
-  assert [path.stem[-2:] for path in found.values()] == ['20', '30']
-  for age, name in enumerate(('a-test-20', 'a-test-20.settings-0a1b2c3d')):
-    path = tmp_path / 'predictions' / f'{name}.jsonl'
-    path.write_text('')
-    os.utime(path, (5000 + age, 5000 + age))
-  assert points_lib.find_predictions(tmp_path, 20, 'test') == {'a': path}
 
 
 def test_a_row_and_its_reference_are_drawn(home):
