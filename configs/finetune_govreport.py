@@ -3,9 +3,9 @@
   python -m locost_jax.main --config=configs/finetune_govreport.py \
       --config.train.init_from=runs/pretrain_c4
 
-Data: SCROLLS' version, TFDS scrolls/gov_report, prepared beforehand, or what
-`python -m papers.prepare --task=govreport` makes of its archive. Its
-test summaries may be hidden: then only validation can be measured.
+Data: SCROLLS' version, TFDS scrolls/gov_report, prepared beforehand, or the
+files of its gov_report.zip in corpora/govreport. Its test summaries may
+be hidden: then only validation can be measured.
 All else is as in configs/finetune_arxiv.py.
 
 Hardware: as configs/finetune_arxiv.py.

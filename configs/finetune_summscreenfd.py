@@ -4,8 +4,8 @@
       --config.train.init_from=runs/pretrain_c4
 
 Data: SCROLLS' version, TFDS scrolls/summ_screen_fd, prepared beforehand, or
-what `python -m papers.prepare --task=summscreenfd` makes of its
-archive. Its test summaries may be hidden: then only validation can be measured.
+the files of its summ_screen_fd.zip in corpora/summscreenfd. Its test
+summaries may be hidden: then only validation can be measured.
 All else is as in configs/finetune_arxiv.py.
 
 Hardware: as configs/finetune_arxiv.py.

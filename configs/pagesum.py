@@ -22,8 +22,8 @@ runs/pagesum-arxiv and so on. ROUGE-1/2/L of the paper on the test splits:
   multinews_global    the same, decoded as one sequence   48.75 19.03 44.48
 
 Data: what `python -m papers.prepare` makes of the authors' files of
-arxiv, pubmed, govreport_authors and multinews, in corpora/, or what TFDS
-prepared. TFDS has no sections of arXiv, without which arxiv_discourse would be
+arxiv, pubmed and govreport_authors, in corpora/, or the files of the Hub or of
+TFDS, which has no sections of arXiv, without which arxiv_discourse would be
 spatial; a line says so while the text is tokenised.
 
 Start: facebook/bart-large-cnn from the Hugging Face Hub (extra `hub`), or

@@ -35,7 +35,7 @@ facebook/bart-large-mnli.
 
 Data: what `python -m papers.prepare` makes of the authors' files of
 arxiv, pubmed, govreport_authors, summscreen (ForeverDreaming and TVMegaSite),
-multinews, wcep, narrativeqa_plot and xsum, in corpora/, or what TFDS prepared.
+wcep, narrativeqa_plot and xsum, in corpora/, or files of the Hub or of TFDS.
 narrativeqa reads Wikipedia's plot summary too: its scores cannot be compared
 with those of systems that read the story alone.
 

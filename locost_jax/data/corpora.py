@@ -215,7 +215,7 @@ TABLE = {
         licence='CC BY 4.0 (its source)',
         traps=f'not the same as govreport_authors; {_SCROLLS_TRAPS}; '
         "TFDS's own gov_report is broken (no summaries)",
-        raw="{train,validation,test}.jsonl of SCROLLS' gov_report.zip",
+        raw='',
         tfds=('scrolls/gov_report:1.0.0',),
         download='302 MiB',
     ),
@@ -232,7 +232,7 @@ TABLE = {
         counted_by='LOCOST, table 9',
         licence='not stated',
         traps=_SCROLLS_TRAPS,
-        raw="{train,validation,test}.jsonl of SCROLLS' summ_screen_fd.zip",
+        raw='',
         tfds=('scrolls/summ_screen_fd:1.0.0',),
         download='49 MiB',
     ),
@@ -258,7 +258,7 @@ TABLE = {
         counted_by='the authors; PageSum, table 1, in thousands',
         licence='non-commercial research and education',
         traps='one test example (number 4736) has no article',
-        raw='{train,val,test}.{src.cleaned,tgt}',
+        raw='',
         tfds=('multi_news:2.1.0',),
         download='722 MiB',
         row=multi_news,
@@ -312,7 +312,7 @@ TABLE = {
         traps='a row per answer, each scored by itself, although all answers '
         'to a question (rows with one id) are correct; '
         f'{_SCROLLS_TRAPS}',
-        raw="{train,validation,test}.jsonl of SCROLLS' qasper.zip",
+        raw='',
         tfds=('scrolls/qasper:1.0.0',),
         download='19 MiB',
         row=scrolls_with_query,

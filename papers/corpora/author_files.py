@@ -10,7 +10,6 @@ from locost_jax.errors import InputError
 VAL = dict(train='train', validation='val', test='test')
 DEV = dict(train='train', validation='dev', test='test')
 VALID = dict(train='train', validation='valid', test='test')
-VALIDATION = dict(train='train', validation='validation', test='test')
 
 
 def find(directory, *names):

@@ -1,10 +1,9 @@
-"""Papers (arXiv, PubMed), reports (GovReport), and the corpora of SCROLLS."""
+"""Papers (arXiv, PubMed) and reports (GovReport)."""
 
 import itertools
 import os
 import re
 
-from locost_jax.data import corpora
 from papers.corpora import author_files
 
 
@@ -90,20 +89,3 @@ def read_gov_report(directory):
             summary=summary,
             sections=sections,
         )
-
-
-def read_scrolls(directory, name, convert=corpora.named):
-  """Reads a corpus of SCROLLS (Shaham et al. 2022), from its archives.
-
-  Yields (split, row).
-
-  Args:
-    directory: the unpacked archive.
-    name: name of the corpus in SCROLLS.
-    convert: function (row of SCROLLS) -> row; see data/corpora.py.
-  """
-  for split, theirs in author_files.VALIDATION.items():
-    for _, row in author_files.read_rows(
-        directory, f'{name}/{theirs}.jsonl', f'{theirs}.jsonl'
-    ):
-      yield split, convert(row)

@@ -1,31 +1,9 @@
-"""News: Multi-News, WCEP, XSum."""
+"""News: WCEP, XSum."""
 
 import os
 
 from locost_jax.data import corpora
-from locost_jax.errors import InputError
 from papers.corpora import author_files
-
-
-def read_multi_news(directory):
-  """Yields (split, row) of the groups of articles."""
-  for split, theirs in author_files.VAL.items():
-    paths = [
-        author_files.find(directory, f'{theirs}.{kind}')
-        for kind in ('src.cleaned', 'tgt')
-    ]
-    # str.splitlines would also split at other characters in the articles.
-    files = [
-        author_files.read_text(path).rstrip('\n').split('\n') for path in paths
-    ]
-    if len(files[0]) != len(files[1]):
-      raise InputError(
-          f'{paths[0]} has {len(files[0])} lines, {paths[1]} '
-          f'{len(files[1])}: expected equal numbers'
-      )
-    for number, (source, summary) in enumerate(zip(*files)):
-      row = dict(document=source.replace('NEWLINE_CHAR', '\n'), summary=summary)
-      yield split, dict(corpora.multi_news(row), id=f'{split}/{number}')
 
 
 def read_wcep(directory):
@@ -72,7 +50,7 @@ def read_xsum(directory):
   )
   folder = author_files.find(directory, 'bbc-summary-data')
   ids = author_files.read_json(path)
-  for split in author_files.VALIDATION:
+  for split in author_files.VAL:
     for name in ids[split]:
       text = author_files.read_text(os.path.join(folder, f'{name}.summary'))
       # [SN]URL[SN] .. [SN]TITLE[SN] .. [SN]FIRST-SENTENCE[SN] ..
