@@ -8,7 +8,6 @@ import contextlib
 import glob
 import gzip
 import importlib
-import importlib.util
 import io
 import json
 from pathlib import Path
@@ -116,11 +115,6 @@ def read_files(text):
   """Expands the file patterns of a command, like a shell."""
   words = [sorted(glob.glob(w)) if '*' in w else [w] for w in shlex.split(text)]
   return shlex.join(sum(words, []))
-
-
-def is_here(text):
-  """Whether the command's module is in this checkout."""
-  return importlib.util.find_spec(text.split()[2]) is not None
 
 
 def is_pytest(text):

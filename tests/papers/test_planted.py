@@ -36,116 +36,71 @@ PAPERS = {
 }
 LENGTHS = 32, 64  # of `reproduce.tiny`
 *_, LONGEST = LENGTHS
-SHORT = 'R-1 R-2 R-L'
-LONG = 'R-1 R-2 R-Lsum'  # of LOCOST, except in tables 3 and 7, and of PageSum
 SIX = 'arxiv pubmed govreport summscreen multinews wcep'.split()
-T2, T3 = f'{LONG} F1 BLANC-help %', f'{SHORT} %'
-
-
-def systems(pattern, names, numbers):
-  """Returns {system: its numbers} for names that replace * in a pattern."""
-  return {pattern.replace('*', name): numbers for name in names.split()}
-
-
+# LONG: of LOCOST, except in tables 3 and 7, and of PageSum.
+NUMBERS = dict(
+    SHORT='R-1 R-2 R-L',
+    LONG='R-1 R-2 R-Lsum',
+    MODELS='R-1 R-2 R-Lsum F1 BLANC-help',
+    RATINGS='relevance consistency fluency coherence',
+)
+# Paper|table|beginning of the row|systems|what * stands for|numbers
+ROWS = """
+LOCOST|table 2|LOCOST, arXiv|finetune_*-locost|arxiv|MODELS %
+LOCOST|table 2|LOCOST, PubMed|finetune_*-locost|pubmed|MODELS %
+LOCOST|table 2|LOCOST, Book|finetune_*_chapter-locost|booksum|MODELS %
+LOCOST|table 2|LongT5|finetune_*-longt5|arxiv pubmed booksum_chapter|MODELS
+LOCOST|table 2|LED|finetune_*-led|arxiv pubmed booksum_chapter|MODELS %
+LOCOST|table 3|LOCOST|finetune_*-locost|govreport summscreenfd|SHORT %
+LOCOST|table 3|LongT5|finetune_*-longt5|govreport summscreenfd|SHORT
+LOCOST|table 3|LED|finetune_*-led|govreport summscreenfd|SHORT %
+LOCOST|table 3|BART|finetune_*-bart_base|govreport summscreenfd|SHORT %
+LOCOST|table 5|LOCOST|finetune_pubmed-*|locost longt5|RATINGS
+LOCOST|table 7|LOCOST|finetune_*_book@1000000|booksum|SHORT mean
+LOCOST|table 7|LongT5|finetune_*_book-longt5@32768|booksum|SHORT mean
+LOCOST|table 7|BART|books-*|bart t5_large|SHORT mean
+PageSum|table 2|arXiv|pagesum-*|arxiv pubmed|LONG
+PageSum|table 2|GovReport|pagesum-*|govreport_7 govreport|LONG
+PageSum|table 2|LED|led-*|arxiv pubmed govreport|LONG
+PageSum|table 2|PRIMERA|primera-*|arxiv|LONG
+PageSum|table 3|discourse|pagesum-*|arxiv_discourse|LONG
+PageSum|table 3|LED|*-arxiv|led primera|LONG
+PageSum|table 4|reference|pagesum-*|arxiv arxiv_discourse|coherence
+PageSum|table 4|reference|*|reference shuffled|coherence
+PageSum|table 5|spatial|pagesum-*|multinews multinews_document|LONG
+PageSum|table 5|PRIMERA|primera-*|multinews|LONG
+PageSum|table 6|32|pagesum-*|arxiv_128x32 arxiv_256x16|LONG
+PageSum|table 6|8|pagesum-*|arxiv_512x8 arxiv_1024x4|LONG
+PageSum|table 7|global|pagesum-*|arxiv_global multinews_global|LONG
+SimCAS|table 1|LED|*-arxiv|led primera|LONG
+SimCAS|table 3|PRIMERA|primera-*|govreport_authors summscreen|SHORT F1
+SimCAS|table 4|PRIMERA|primera-*|multinews wcep|SHORT
+SimCAS|figure 3|NarrativeQA|simcas-*|narrativeqa|words
+SimCAS|figure 7|BART|simcas-bart_*|cnn_dailymail xsum|SHORT mean
+SimCAS|figure 7|BART|led-*|cnn_dailymail xsum|SHORT mean
+SimCAS|table 11|4,096|simcas-wcep@*|4094 8190|SHORT F1
+SimCAS|table 11|16,384|simcas-*|wcep@32766 wcep@1000000 wcep|SHORT F1
+SimCAS|table 1|SimCAS base|simcas-*|arxiv pubmed|LONG F1
+SimCAS|table 1|SimCAS large|simcas-*_large|arxiv pubmed|LONG F1
+SimCAS|table 1|BART base|simcas-bart_*|arxiv pubmed|LONG F1
+SimCAS|table 1|BART large|simcas-bart_*_large|arxiv pubmed|LONG F1
+SimCAS|table 3|SimCAS base|simcas-*|govreport summscreen|SHORT F1
+SimCAS|table 3|SimCAS large|simcas-*_large|govreport summscreen|SHORT F1
+SimCAS|table 3|BART base|simcas-bart_*|govreport summscreen|SHORT F1
+SimCAS|table 3|BART large|simcas-bart_*_large|govreport summscreen|SHORT F1
+SimCAS|table 4|SimCAS base|simcas-*|multinews wcep@1000000|SHORT F1
+SimCAS|table 4|SimCAS large|simcas-*_large|multinews wcep|SHORT F1
+SimCAS|table 4|BART base|simcas-bart_*|multinews wcep|SHORT F1
+SimCAS|table 4|BART large|simcas-bart_*_large|multinews wcep|SHORT F1
+"""
 # {(paper, table, beginning of the row): {system: numbers}}
-EXPECTED = {
-    ('LOCOST', 'table 2', 'LOCOST, arXiv'): {'finetune_arxiv-locost': T2},
-    ('LOCOST', 'table 2', 'LOCOST, PubMed'): {'finetune_pubmed-locost': T2},
-    ('LOCOST', 'table 2', 'LOCOST, Book'): {
-        'finetune_booksum_chapter-locost': T2
-    },
-    ('LOCOST', 'table 2', 'LongT5'): systems(
-        'finetune_*-longt5', 'arxiv pubmed booksum_chapter', T2[:-2]
-    ),
-    ('LOCOST', 'table 2', 'LED'): systems(
-        'finetune_*-led', 'arxiv pubmed booksum_chapter', T2
-    ),
-    ('LOCOST', 'table 3', 'LOCOST'): systems(
-        'finetune_*-locost', 'govreport summscreenfd', T3
-    ),
-    ('LOCOST', 'table 3', 'LongT5'): systems(
-        'finetune_*-longt5', 'govreport summscreenfd', SHORT
-    ),
-    ('LOCOST', 'table 3', 'LED'): systems(
-        'finetune_*-led', 'govreport summscreenfd', T3
-    ),
-    ('LOCOST', 'table 3', 'BART'): systems(
-        'finetune_*-bart_base', 'govreport summscreenfd', T3
-    ),
-    ('LOCOST', 'table 5', 'LOCOST'): systems(
-        'finetune_pubmed-*',
-        'locost longt5',
-        'relevance consistency fluency coherence',
-    ),
-    ('LOCOST', 'table 7', 'LOCOST'): {
-        'finetune_booksum_book@1000000': f'{SHORT} mean'
-    },
-    ('LOCOST', 'table 7', 'LongT5'): {
-        'finetune_booksum_book-longt5@32768': f'{SHORT} mean'
-    },
-    ('LOCOST', 'table 7', 'BART'): systems(
-        'books-*', 'bart t5_large', f'{SHORT} mean'
-    ),
-    ('PageSum', 'table 2', 'arXiv'): systems('pagesum-*', 'arxiv pubmed', LONG),
-    ('PageSum', 'table 2', 'GovReport'): systems(
-        'pagesum-*', 'govreport_7 govreport', LONG
-    ),
-    ('PageSum', 'table 2', 'LED'): systems(
-        'led-*', 'arxiv pubmed govreport', LONG
-    ),
-    ('PageSum', 'table 2', 'PRIMERA'): {'primera-arxiv': LONG},
-    ('PageSum', 'table 3', 'discourse'): {'pagesum-arxiv_discourse': LONG},
-    ('PageSum', 'table 3', 'LED'): systems('*-arxiv', 'led primera', LONG),
-    ('PageSum', 'table 4', 'reference'): systems(
-        'pagesum-*', 'arxiv arxiv_discourse', 'coherence'
-    )
-    | systems('*', 'reference shuffled', 'coherence'),
-    ('PageSum', 'table 5', 'spatial'): systems(
-        'pagesum-*', 'multinews multinews_document', LONG
-    ),
-    ('PageSum', 'table 5', 'PRIMERA'): {'primera-multinews': LONG},
-    ('PageSum', 'table 6', '32'): systems(
-        'pagesum-*', 'arxiv_128x32 arxiv_256x16', LONG
-    ),
-    ('PageSum', 'table 6', '8'): systems(
-        'pagesum-*', 'arxiv_512x8 arxiv_1024x4', LONG
-    ),
-    ('PageSum', 'table 7', 'global'): systems(
-        'pagesum-*', 'arxiv_global multinews_global', LONG
-    ),
-    ('SimCAS', 'table 1', 'LED'): systems('*-arxiv', 'led primera', LONG),
-    ('SimCAS', 'table 3', 'PRIMERA'): systems(
-        'primera-*', 'govreport_authors summscreen', f'{SHORT} F1'
-    ),
-    ('SimCAS', 'table 4', 'PRIMERA'): systems(
-        'primera-*', 'multinews wcep', SHORT
-    ),
-    ('SimCAS', 'figure 3', 'NarrativeQA'): {'simcas-narrativeqa': 'words'},
-    ('SimCAS', 'figure 7', 'BART'): systems(
-        'simcas-bart_*', 'cnn_dailymail xsum', f'{SHORT} mean'
-    )
-    | systems('led-*', 'cnn_dailymail xsum', f'{SHORT} mean'),
-    ('SimCAS', 'table 11', '4,096'): systems(
-        'simcas-wcep@*', '4094 8190', f'{SHORT} F1'
-    ),
-    # The base model reads at most 16,382 tokens in training.
-    ('SimCAS', 'table 11', '16,384'): systems(
-        'simcas-wcep*', '@32766 @1000000', f'{SHORT} F1'
-    )
-    | {'simcas-wcep': f'{SHORT} F1'},
-}
-for _table, (_one, _other), _last in (
-    ('table 1', SIX[:2], LONG),
-    ('table 3', SIX[2:4], SHORT),
-    ('table 4', SIX[4:], SHORT),
-):
-  for _name, _word in ('SimCAS', ''), ('BART', 'bart_'):
-    for _size, _ending in ('base', ''), ('large', '_large'):
-      EXPECTED['SimCAS', _table, f'{_name} {_size}'] = systems(
-          f'simcas-{_word}*{_ending}', f'{_one} {_other}', f'{_last} F1'
-      )
-_base = EXPECTED['SimCAS', 'table 4', 'SimCAS base']
-_base['simcas-wcep@1000000'] = _base.pop('simcas-wcep')
+EXPECTED = {}
+for _line in ROWS.strip().splitlines():
+  *_row, _systems, _names, _numbers = _line.split('|')
+  _numbers = ' '.join(NUMBERS.get(x, x) for x in _numbers.split())
+  EXPECTED.setdefault(tuple(_row), {}).update(
+      (_systems.replace('*', name), _numbers) for name in _names.split()
+  )
 
 
 # Rows that a test of their own checks.
@@ -302,15 +257,6 @@ def test_numbers_of_a_row_come_out_of_its_commands(ran, row):
   assert problems(of_row(ran, *row), row[0], EXPECTED[row]) == []
 
 
-def points(axis):
-  """Returns {label: {x: y}} of the lines of a panel."""
-  return {
-      line.get_label(): dict(zip(*map(list, line.get_data())))
-      for line in axis.lines
-      if not line.get_label().startswith('_')
-  }
-
-
 def test_figure_1_of_locost(ran):
   """Circles at (memory of inference, mean ROUGE), and areas by training's."""
   (one,) = of_row(ran, 'LOCOST', 'figure 1', 'LOCOST')[-1:]
@@ -343,15 +289,15 @@ def test_figure_1_of_locost(ran):
 
 
 def test_memory_of_table_3_and_speed_of_table_4(ran):
-  for table, start, question, lengths in (
-      ('table 3', 'memory in tr', 'train', LENGTHS),
-      ('table 3', 'memory in inf', 'encode', LENGTHS),
-      ('table 4', 'LOCOST', 'generate', LENGTHS),
-      ('table 4', 'LOCOST', 'train', LENGTHS),
+  for table, start, question in (
+      ('table 3', 'memory in tr', 'train'),
+      ('table 3', 'memory in inf', 'encode'),
+      ('table 4', 'LOCOST', 'generate'),
+      ('table 4', 'LOCOST', 'train'),
   ):
     runs = of_row(ran, 'LOCOST', table, start)
     (one,) = [x for x in runs if f' bench {question} ' in x.text]
-    for length, model in itertools.product(lengths, ('led', 'longt5')):
+    for length, model in itertools.product(LENGTHS, ('led', 'longt5')):
       name = f'{model}, memory kept'
       size = planted.cost(question, name, length)
       (line,) = re.findall(rf'^ *{length} +{name}  .*', one.out, re.M)
@@ -386,8 +332,10 @@ def test_table_6_of_locost(ran):
 
 def test_figure_5_of_locost(ran):
   *_, one = of_row(ran, 'LOCOST', 'figure 5', 'LOCOST')
-  found = points(one.figures[0].axes[0])['locost']
-  assert found == {
+  (line,) = (
+      x for x in one.figures[0].axes[0].lines if x.get_label() == 'locost'
+  )
+  assert dict(zip(*line.get_data())) == {
       2**n: pytest.approx(planted.mean_rouge(f'sweep/{2**n}@1000000', 'R-L'))
       for n in range(10, 16)
   }
@@ -415,7 +363,7 @@ def test_table_4_of_pagesum_has_p(ran):
 
 def test_table_2_of_simcas(ran):
   *_, one = of_row(ran, 'SimCAS', 'table 2', 'R-1')
-  own = {'simcas-bart_govreport': f'{SHORT} F1'}
+  own = {'simcas-bart_govreport': 'R-1 R-2 R-L F1'}
   scored = one._replace(out=one.out.partition('Pearson')[0])
   assert problems([scored], 'SimCAS', own) == []
   scores = planted.rouge('simcas-bart_govreport')
