@@ -7,7 +7,6 @@
 
 encode    the whole encoder; of LOCOST also a layer, with kernels computed and
           given; --against: PyTorch's models
-decode    time per token, and the bytes that decoding keeps of the input
 generate  samples per second of a whole model that reads an input and writes
           --tokens; --against: PyTorch's models
 train     forward pass, and whole step for each train.remat; --against: a step
@@ -52,7 +51,7 @@ from locost_jax.errors import InputError
 from locost_jax.errors import suggest
 from locost_jax.files import write
 
-QUESTIONS = 'encode', 'decode', 'generate', 'train', 'pages'
+QUESTIONS = 'encode', 'generate', 'train', 'pages'
 DEFAULT_VOCABULARY = 32100  # the paper's
 LENGTHS = '1024', '4096', '16384'
 # A measured process may take this share of the free memory.
@@ -80,7 +79,7 @@ def define_flags(values, argv):
       f'N,N,...: input lengths in tokens [{",".join(LENGTHS)}]',
   )
   integer('batch_size', 1, 'documents per batch')
-  text = 'tokens to write [32; generate: config.decode.max_length]; '
+  text = 'tokens to write [pages: 32; generate: config.decode.max_length]; '
   text += 'train: of a target [config.data.max_target_length]'
   integer('tokens', None, text)
   types, text = ['float32', 'bfloat16'], 'type of matrix products, activations'

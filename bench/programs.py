@@ -44,9 +44,7 @@ def check(question, config, lengths):
       expected = 'a model that reads pages, configs/pagesum.py or simcas.py'
     elif any(length % size for length in lengths):
       expected = f'--lengths: multiples of config.data.page_length={size}'
-  elif question in ('decode', 'generate') and not reads_pages:
-    models.check_length(model, lengths[-1], '--lengths')
-  elif question == 'encode' and not reads_pages:
+  elif question in ('encode', 'generate') and not reads_pages:
     models.check_length(model, lengths[-1], '--lengths')
   elif not model.comes_in_parts:
     expected = 'LOCOST; bench pages measures PageSum and SimCAS'
@@ -96,15 +94,6 @@ def temp_bytes(program):
   return int(program.memory_analysis().temp_size_in_bytes)
 
 
-def float_bytes(tree):
-  """Returns the bytes of the floating-point arrays (or shapes) of a tree."""
-  return sum(
-      leaf.size * leaf.dtype.itemsize
-      for leaf in jax.tree.leaves(tree)
-      if jnp.issubdtype(leaf.dtype, jnp.inexact)
-  )
-
-
 def fits(size, spec):
   """Whether a program with this much memory may be timed."""
   free = memory.free_device_bytes()
@@ -114,10 +103,10 @@ def fits(size, spec):
   return size < SHARE_OF_FREE_MEMORY * free
 
 
-def writer(spec, model):
-  """Returns (begin, write): (params, memory) -> caches, and what writes.
+def compile_writer(spec, model, params, memory):
+  """Returns the program of (params, memory) -> tokens, with its caches.
 
-  write: (params, caches) -> exactly spec['tokens'] tokens, EOS only at the end.
+  It writes exactly spec['tokens'] tokens, EOS only at the end.
   """
   tokens = spec['tokens']
   beams = spec['config']['decode']['num_beams']
@@ -125,21 +114,12 @@ def writer(spec, model):
       max_length=tokens, min_length=tokens, num_beams=beams
   )
 
-  def begin(params, memory):
-    return model.apply({'params': params}, memory, tokens, method='init_cache')
-
-  def write(params, caches):
-    shared, per_row = caches
-    step = functools.partial(model.apply, {'params': params}, method='step')
+  def write(params, memory):
+    apply = functools.partial(model.apply, {'params': params})
+    shared, per_row = apply(memory, tokens, method='init_cache')
+    step = functools.partial(apply, method='step')
     state = decode.begin(settings, per_row, spec['batch_size'])
     state = decode.advance(settings, step, shared, state, tokens)
     return decode.finish(settings, state)[0]
 
-  return begin, write
-
-
-def compile_writer(spec, model, params, memory):
-  """Returns the program of (params, memory) -> tokens, with its caches."""
-  begin, write = writer(spec, model)
-  whole = lambda params, memory: write(params, begin(params, memory))
-  return compile_program(whole, params, memory)
+  return compile_program(write, params, memory)

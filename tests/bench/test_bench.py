@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from bench import __main__ as command
-from bench import decode
 from bench import rounds
 from bench import workers
 from locost_jax.errors import InputError
@@ -84,27 +83,6 @@ def test_encode(call, here):
   assert kept['kernel_bytes'] > 2 * 32 * 64 * 4
 
 
-def test_decode(call, here):
-  flags = '--lengths=64', '--tokens=5', '--config.decode.num_beams=2'
-  rows = run(call, 'decode', *flags, *TINY)
-  # Keys and values of two layers, compared with the states once.
-  assert rows['step keys and values']['cache_bytes'] == 2 * 2 * 64 * 32 * 4
-  row = rows['step absorbed']
-  assert row['cache_bytes'] == 64 * 32 * 4
-  assert row['seconds_per_written'] == row['seconds'] / 5
-  assert rows.keys() > {'encode', 'cache absorbed', 'cache keys and values'}
-
-
-def test_both_caches_write_the_same_tokens():
-  calls = decode.prepare(make_spec('decode', 'all'))
-  calls['cache absorbed'][0]()
-  written = [
-      calls[f'step {form}'][0]() for form in ('absorbed', 'keys and values')
-  ]
-  assert written[0].shape == (1, 5)
-  np.testing.assert_array_equal(*written)
-
-
 def test_generate(call, here):
   rows = run(call, 'generate', '--lengths=64', '--tokens=3', *TINY)
   row = rows['locost, ours']
@@ -172,7 +150,7 @@ def fake(tmp_path, monkeypatch):
         f'def prepare(spec):\n  {body}\n'
     )
     monkeypatch.delitem(sys.modules, 'measured', raising=False)
-    return make_spec('decode', 'all', module='measured', **values)
+    return make_spec('generate', 'all', module='measured', **values)
 
   return make
 
@@ -277,7 +255,7 @@ def test_an_interrupt_keeps_what_is_measured(call, here, monkeypatch):
 
   monkeypatch.setattr(rounds, 'measure', interrupted)
   status, _, err, result = call(
-      'decode', '--lengths=64,128', '--repeats=1', *TINY
+      'generate', '--lengths=64,128', '--repeats=1', '--tokens=3', *TINY
   )
   assert status == 130 and 'interrupted' in err
   assert {row['length'] for row in result['rows']} == {64}
@@ -288,7 +266,7 @@ def test_train_steps_are_compared_in_pairs():
   pairs = [['locost, ours', 't5'], ['locost, ours', 't5, recomputing']]
   assert rounds.groups('train', 'locost', ['t5']) == [['steps'], *pairs]
   assert rounds.groups('generate', 'led', ['t5']) == [['led, ours', 't5']]
-  assert rounds.groups('decode', 'locost', []) == [['all']]
+  assert rounds.groups('pages', 'simcas', []) == [['all']]
 
 
 def test_a_peer_keeps_its_memory(fake):
@@ -320,19 +298,16 @@ def test_table():
 @pytest.mark.parametrize(
     'words, expected',
     [
-        ('', 'expected one of encode, decode, generate, train, pages'),
+        ('', 'expected one of encode, generate, train, pages'),
         ('encod', 'did you mean encode?'),
-        ('decode encode', 'expected one of'),
-        ('decode --lengths=64,x', '--lengths=64,x: expected positive'),
-        ('decode --lengths=0', '--lengths=0: expected positive'),
-        ('decode --repeats=0', 'repeats'),
-        ('decode --against=t5', 'expected one of encode, generate, train'),
+        ('train encode', 'expected one of'),
+        ('train --lengths=64,x', '--lengths=64,x: expected positive'),
+        ('train --repeats=0', 'repeats'),
+        ('pages --against=t5', 'expected one of encode, generate, train'),
         ('encode --against=gpt', '--against=gpt: expected some of t5,'),
-        ('decode --memory_limit=nan', '--memory_limit=nan: expected'),
-        ('decode --dtype=float16', 'float32|bfloat16'),
-        ('decode --config=nowhere.py', 'nowhere.py: no such file'),
+        ('train --dtype=float16', 'float32|bfloat16'),
+        ('train --config=nowhere.py', 'nowhere.py: no such file'),
         ('encode --config.model.d_ff=0', 'model.d_ff=0: expected an int'),
-        ('encode --output=gs://b/c', 'gs:// cannot be used here'),
         ('pages', "name='locost': expected a model that reads pages"),
         (
             'pages --config=configs/simcas.py:arxiv --lengths=80',
@@ -340,7 +315,7 @@ def test_table():
         ),
         ('generate --config=configs/finetune.py:bart --lengths=2048', '2048'),
         (
-            'decode --config=configs/pagesum.py:arxiv',
+            'generate --config=configs/pagesum.py:arxiv',
             "name='pagesum': expected LOCOST; bench pages measures",
         ),
     ],
@@ -358,10 +333,10 @@ def test_an_output_that_cannot_be_written_is_refused_first(
 ):
   monkeypatch.setattr(rounds, 'measure', None)
   (tmp_path / 'f').write_text('')
-  (tmp_path / 'd' / 'decode.json').mkdir(parents=True)
+  (tmp_path / 'd' / 'train.json').mkdir(parents=True)
   for name, expected in ('f/x', 'Not a directory'), ('d', 'is a directory'):
     status, _, err = run_command(
-        command, 'decode', f'--output={tmp_path / name}', '--lengths=64'
+        command, 'train', f'--output={tmp_path / name}', '--lengths=64'
     )
     assert status == 2 and expected in err and err.count('\n') == 1
 

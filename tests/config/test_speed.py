@@ -83,8 +83,8 @@ def test_a_program_that_cannot_be_read_is_one_line(tmp_path):
 
 def test_processes_of_bench_use_the_cache(tmp_path, monkeypatch):
   monkeypatch.setenv('LOCOST_JAX_CACHE', str(tmp_path))
-  with workers.Worker(test_bench.make_spec('decode', 'all')) as worker:
-    worker.run('encode')
+  with workers.Worker(test_bench.make_spec('generate', 'all')) as worker:
+    worker.run('all')
   assert any(path.name.endswith('-cache') for path in tmp_path.glob('xla/*'))
 
 
