@@ -138,13 +138,6 @@ def test_exchanged_inputs_are_measured_on_the_same_tokens(setup):
   assert exchanged['content_loss'] == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_single_document_is_left_out_of_both_losses():
-  batches = content.with_weights(make_batches(1), COMMON)
-  batch, _ = next(baselines.exchange_inputs(batches, VOCABULARY))
-  assert not batch[content.WEIGHTS].any()
-  assert not batch['decoder_loss_weights'].any()
-
-
 def test_common_words_are_saved_and_loaded(tmp_path):
   path = tmp_path / content.FILE
   content.save(COMMON, path)

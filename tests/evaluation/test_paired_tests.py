@@ -64,12 +64,7 @@ def test_p_equals_an_enumeration(k):
   assert found['p_randomisation'] == pytest.approx(p, abs=error)
 
 
-def test_statistics_by_hand():
-  # Differences 2 and 4. Exchanges give 3, 1, -1, -3: half have |d| >= 3.
-  two = [[3.0], [5.0]], [[1.0], [1.0]]
-  (found,) = intervals.compare(*two)
-  assert found['difference'] == 3 and found['interval'] == [2, 4]
-  assert found['p_randomisation'] == pytest.approx(0.5, abs=0.02)
+def test_p_counts_the_observed_difference_too():
   assert intervals.p_value(2, np.array([-2.0, 1, 3, 0])) == 3 / 5
   assert intervals.p_value(0, np.array([-2.0, 0])) == 1
 
@@ -111,10 +106,3 @@ def test_intervals_of_few_documents_cover_the_mean():
 
 def test_percentiles():
   assert intervals.interval(np.arange(1001.0), 1) == (25.0, 975.0)
-
-
-def test_p_is_uniform_for_equal_systems():
-  """For 200 pairs of equal systems, p is below 0.05 in about 5% of tests."""
-  ours, theirs = np.random.default_rng(1).normal(size=(2, 40, 200))
-  found = intervals.compare(ours, theirs)
-  assert 2 <= sum(one['p_randomisation'] < 0.05 for one in found) <= 22

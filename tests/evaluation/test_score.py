@@ -5,12 +5,10 @@ import subprocess
 import sys
 import time
 
-from absl import flags
 import pytest
 from rouge_score import rouge_scorer
 
 from locost_jax import score
-from locost_jax.config import commands
 from locost_jax.errors import InputError
 from locost_jax.evaluation import predictions
 from locost_jax.evaluation.metrics import metric
@@ -27,16 +25,6 @@ ROWS = [
     dict(prediction='nothing', reference=' ', document='Something.'),
     dict(prediction='', reference='words'),
 ]
-
-
-def call(path, *arguments, command=score):
-  """Runs `score`, or `papers.score`, in this process."""
-  values = flags.FlagValues()
-  command.define_flags(values, ['score'])
-  rest = commands.parse_flags(
-      values, ['locost_jax.score', f'--predictions={path}', *arguments]
-  )
-  return command.main(values, rest)
 
 
 def test_json_has_the_numbers_of_rouge_score(tmp_path):
@@ -74,9 +62,10 @@ def test_json_has_the_numbers_of_rouge_score(tmp_path):
   )
 
 
-def test_table_ends_with_the_signature(tmp_path, capsys):
-  call(write(tmp_path / 'p.jsonl', ROWS[:2]), '--protocol=booksum')
-  *table, signature = capsys.readouterr().out.splitlines()
+def test_table_ends_with_the_signature(tmp_path, succeed):
+  path = write(tmp_path / 'p.jsonl', ROWS[:2])
+  out, _ = succeed(score, path, '--protocol=booksum')
+  *table, signature = out.splitlines()
   assert signature.startswith('rouge|booksum|stem:no|')
   shown = {line.split()[0]: line for line in table}
   assert list(shown) == ['F1', 'R-1', 'R-2', 'R-L', 'R-Lsum', 'mean']
@@ -94,7 +83,7 @@ def test_table_ends_with_the_signature(tmp_path, capsys):
     ],
 )
 def test_references_that_are_counted_in_part_give_a_warning(
-    tmp_path, capsys, text, warns
+    tmp_path, succeed, text, warns
 ):
   row = dict(prediction=text, references=['a', text])
   path = write(tmp_path / 'p.jsonl', [row])
@@ -103,11 +92,10 @@ def test_references_that_are_counted_in_part_give_a_warning(
       'references: 1 of 1 pairs; --protocol=unicode'
   )
   for metrics in 'rouge', 'rouge,answers':
-    call(path, f'--metrics={metrics}')
-    assert (warning in capsys.readouterr().err) == warns
-  call(path, '--protocol=unicode', '--format=json')
-  captured = capsys.readouterr()
-  assert json.loads(captured.out)['rouge1'] == 100 and not captured.err
+    _, err = succeed(score, path, f'--metrics={metrics}')
+    assert (warning in err) == warns
+  out, err = succeed(score, path, '--protocol=unicode', '--format=json')
+  assert json.loads(out)['rouge1'] == 100 and not err
 
 
 @pytest.mark.runs
@@ -250,13 +238,37 @@ def test_bad_rows_give_one_line(tmp_path, data, expected):
             '.: no config.json of a run in it; expected a file',
         ),
         (
-            '--predictions=setup.cfg --protocol=google2',
+            'p.jsonl --protocol=google2',
             '--protocol=google2: no such protocol; did you mean google? '
             'expected one of locost, google, pagesum',
         ),
+        (
+            'p.jsonl --metrics=answer',
+            '--metrics=answer: no such metric; did you mean answers? expected '
+            'some of rouge, answers, bertscore, blanc',
+        ),
+        ('p.jsonl --metrics=bertscore', 'needs a model: --model='),
+        ('p.jsonl --metrics=rouge --model=x', 'these need one: none'),
+        (
+            'p.jsonl --metrics=blanc,bertscore --model=blanc=x',
+            '--metrics=bertscore needs a model: --model=DIR, or --model=berts',
+        ),
+        (
+            'p.jsonl --metrics=blanc --model=x',
+            "p.jsonl: row 1 has no 'document', which --metrics=blanc needs",
+        ),
+        (
+            'p.jsonl --metrics=blanc --model=x --documents=bad.jsonl',
+            'bad.jsonl:1: not JSON',
+        ),
     ],
 )
-def test_bad_command_lines_give_one_line(run_command, words, expected):
+def test_bad_command_lines_give_one_line(
+    run_command, tmp_path, monkeypatch, words, expected
+):
+  monkeypatch.chdir(tmp_path)
+  write(tmp_path / 'p.jsonl', ROWS)
+  (tmp_path / 'bad.jsonl').write_text('[metadata]')
   status, out, err = run_command(score, *words.split())
   assert (status, out) == (2, '') and expected in err
   assert err.startswith('error: ') and err.count('\n') == 1

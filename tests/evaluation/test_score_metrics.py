@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 
+from locost_jax import score
 from locost_jax.errors import InputError
 from locost_jax.evaluation import baselines
 from locost_jax.evaluation import metric_table
@@ -15,7 +16,7 @@ from locost_jax.evaluation import predictions
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
 from locost_jax.evaluation.metrics import texts
-from tests.evaluation import test_score
+from tests.data.rows import write_jsonl as write
 
 
 def test_repeated_ngrams_by_hand():
@@ -127,23 +128,18 @@ ROWS = [
 ]
 
 
-def as_file(path, rows=ROWS):
-  rows = [row._asdict() for row in rows]
-  return test_score.write(
-      path, [{k: v for k, v in row.items() if v is not None} for row in rows]
-  )
+def as_file(path):
+  return write(path, [row._asdict() for row in ROWS])
 
 
-def test_command_prints_tables_and_json(tmp_path, capsys):
+def test_command_prints_tables_and_json(tmp_path, succeed):
   path = as_file(tmp_path / 'p.jsonl')
-  test_score.call(path, '--metrics=rouge,answers')
-  printed = capsys.readouterr().out
+  flags = path, '--metrics=rouge,answers'
+  printed, _ = succeed(score, *flags)
   assert '\nrouge|locost|stem:no|' in printed
   assert '\nanswers|scrolls|agg:max|n:3' in printed
-  test_score.call(path, '--metrics=rouge,answers', '--format=json')
-  found = json.loads(capsys.readouterr().out)
-  test_score.call(path, '--format=json')
-  plain = json.loads(capsys.readouterr().out)
+  found = json.loads(succeed(score, *flags, '--format=json')[0])
+  plain = json.loads(succeed(score, path, '--format=json')[0])
   assert found['metrics']['rouge']['signature'] == plain['signature']
   rouge = found['metrics']['rouge']['values']['prediction']
   assert rouge == {
@@ -161,8 +157,8 @@ def documents(path, other=None):
 
 def test_documents_from_another_file(tmp_path):
   rows = [dict(id=i, prediction='a', reference='b') for i in range(3)]
-  path = test_score.write(tmp_path / 'p.jsonl', rows)
-  of = lambda ids: test_score.write(
+  path = write(tmp_path / 'p.jsonl', rows)
+  of = lambda ids: write(
       tmp_path / 'd.jsonl',
       [dict(i, document=f'd{n}') for n, i in enumerate(ids)],
   )
@@ -172,56 +168,22 @@ def test_documents_from_another_file(tmp_path):
   assert documents(path) == [None] * 3
   # The field of the run that wrote the predictions.
   ours = [dict(row, settings={'input_field': 'article'}) for row in rows]
-  path = test_score.write(tmp_path / 'run.jsonl', ours)
+  path = write(tmp_path / 'run.jsonl', ours)
   own = [dict(id=i, article=f'a{i}', document='d') for i in range(3)]
-  other = test_score.write(tmp_path / 'own.jsonl', own)
+  other = write(tmp_path / 'own.jsonl', own)
   assert documents(path, other) == ['a0', 'a1', 'a2']
   assert documents(path, by_id) == ['d0', 'd1', 'd2']
 
 
-@pytest.mark.parametrize(
-    'words, expected',
-    [
-        (
-            '--metrics=answer',
-            '--metrics=answer: no such metric; did you mean answers? expected '
-            'some of rouge, answers, bertscore, blanc',
-        ),
-        ('--metrics=bertscore', '--metrics=bertscore needs a model: --model='),
-        ('--metrics=rouge --model=x', 'these need one: none'),
-        (
-            '--metrics=blanc,bertscore --model=blanc=x',
-            '--metrics=bertscore needs a model: --model=DIR, or --model=berts',
-        ),
-        (
-            '--metrics=blanc --model=x',
-            "p.jsonl: row 2 has no 'document', which --metrics=blanc needs",
-        ),
-        (
-            '--metrics=blanc --model=x --documents=setup.cfg',
-            'setup.cfg:1: not JSON',
-        ),
-    ],
-)
-def test_bad_command_lines_give_one_line(tmp_path, capsys, words, expected):
-  rows = [ROWS[0], ROWS[1]._replace(document=None)]
-  path = as_file(tmp_path / 'p.jsonl', rows)
-  with pytest.raises(ValueError) as error:
-    test_score.call(path, *words.split())
-  message = str(error.value)
-  assert expected in message and '\n' not in message
-  assert not capsys.readouterr().out
-
-
 def test_documents_that_do_not_match(tmp_path):
-  path = test_score.write(
+  path = write(
       tmp_path / 'p.jsonl', [dict(id=1, prediction='a', reference='b')]
   )
   for rows, expected in (
       ([dict(id=2, document='d')], 'no row with the id 1 of'),
       ([dict(document='d')] * 2, '2 rows without ids, expected the 1 of'),
   ):
-    other = test_score.write(tmp_path / 'd.jsonl', rows)
+    other = write(tmp_path / 'd.jsonl', rows)
     with pytest.raises(ValueError, match=expected):
       documents(path, other)
 

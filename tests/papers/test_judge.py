@@ -12,7 +12,7 @@ from locost_jax.errors import InputError
 from locost_jax.evaluation.metrics import metric
 from papers import judge
 from papers import score
-from tests.evaluation import test_score
+from tests.data.rows import write_jsonl as write
 
 KEY = 'sk-very-secret-0123456789'
 GOOD = 'Relevance: 4\nConsistency: 5\nFluency: 3\nCoherence: 2'
@@ -232,15 +232,14 @@ def test_invalid_keys_folders_and_addresses(serve, tmp_path, monkeypatch):
       judge.check_url(url)
 
 
-def test_the_command(serve, tmp_path, monkeypatch, capsys):
+def test_the_command(serve, tmp_path, monkeypatch, succeed):
   monkeypatch.setenv(judge.KEY, KEY)
   server = serve(['what?'])
   rows = [dict(prediction=a, references=b, document=c) for a, b, c, *_ in ROWS]
-  path = test_score.write(tmp_path / 'p.jsonl', rows)
+  path = write(tmp_path / 'p.jsonl', rows)
   flags = f'--base_url={server.url}', f'--judge_cache={tmp_path / "kept"}'
-  flags += '--metrics=judge', '--model=m'
-  test_score.call(path, *flags, command=score)
-  out, err = capsys.readouterr()
+  flags += '--metrics=judge', '--model=m', f'--predictions={path}'
+  out, err = succeed(score, *flags)
   assert out.splitlines()[-1] == (
       'judge|m|prompt:locost-1|sample:6|seed:0|n:6|ci:95'
   )

@@ -8,30 +8,30 @@ import re
 import numpy as np
 import pytest
 
-from locost_jax.errors import InputError
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
 from papers import reading
 from papers import score
 from papers import sentences
-from tests.evaluation import test_score
+from tests.data.rows import write_jsonl as write
 from tests.evaluation import test_score_metrics
 
 TEXT, ROWS = test_score_metrics.TEXT, test_score_metrics.ROWS
 
 
-def test_two_systems_are_compared_by_any_metric(tmp_path, capsys):
+def test_two_systems_are_compared_by_any_metric(tmp_path, run_command):
   """F1 by hand, matched by id; p is that of all 2^4 exchanges."""
   rows = [
       dict(id=str(i), prediction='w b c d'[: 2 * i + 1], reference='b c d')
       for i in range(4)
   ]
-  one = test_score.write(tmp_path / 'one.jsonl', rows)
+  one = f"--predictions={write(tmp_path / 'one.jsonl', rows)}"
   rows = [dict(row, prediction='b z') for row in rows[::-1]]
   rows[0]['prediction'] = 'b c'  # id 3
-  other = test_score.write(tmp_path / 'other.jsonl', rows)
-  flags, target = (f'--compare={other}', '--metrics=answers'), tmp_path / 'x'
-  test_score.call(one, *flags, f'--output={target}', command=score)
+  other = write(tmp_path / 'other.jsonl', rows)
+  target = tmp_path / 'x'
+  flags = one, f'--compare={other}', '--metrics=answers', f'--output={target}'
+  _, out, _ = run_command(score, *flags)
   found = json.loads(target.read_text())['differences']['f1']
   ours, theirs = [0, 40, 200 / 3, 600 / 7], [40, 40, 40, 80]
   assert found['means'] == pytest.approx([np.mean(ours), np.mean(theirs)])
@@ -40,11 +40,11 @@ def test_two_systems_are_compared_by_any_metric(tmp_path, capsys):
   exchanged = [abs(by @ x) for x in itertools.product((-1, 1), repeat=4)]
   p = np.mean(np.array(exchanged) >= abs(by.sum()) - 1e-9)
   assert found['p_randomisation'] == pytest.approx(p, abs=0.02)
-  (line,) = re.findall('^F1 .*', capsys.readouterr().out, re.M)
+  (line,) = re.findall('^F1 .*', out, re.M)
   assert f' {np.mean(ours):.2f}  {np.mean(theirs):.2f} ' in line
   assert f'{found["p_randomisation"]:.4f}' in line
-  with pytest.raises(InputError, match='exists already'):
-    test_score.call(one, f'--output={target}', command=score)
+  status, _, err = run_command(score, *flags)
+  assert status == 2 and 'exists already' in err
 
 
 def test_novel_ngrams_by_hand():
@@ -205,60 +205,51 @@ def test_p_values_of_coherence():
   }
 
 
-def call(path, *arguments):
-  return test_score.call(path, *arguments, command=score)
-
-
-def test_command_prints_tables_and_correlations(tmp_path, capsys):
+def test_command_correlates_metrics(tmp_path, succeed):
   path = test_score_metrics.as_file(tmp_path / 'p.jsonl')
-  call(path, '--metrics=rouge,reading,answers', '--correlation')
-  printed = capsys.readouterr().out
-  starts = (
-      'rouge|locost|stem:no| novelty|words:1|n:3|ci:95 bounds|rouge|locost| '
-      'answers|scrolls|agg:max|n:3 Pearson'
-  )
-  for start in starts.split():
-    assert f'\n{start}' in printed
-  call(path, '--metrics=rouge,length', '--correlation', '--format=json')
-  found = json.loads(capsys.readouterr().out)
-  assert found['correlation']['titles'][-2:] == ['length words', 'length']
-  assert found['correlation']['values'][0][0] == pytest.approx(1)
+  flags = f'--predictions={path}', '--metrics=rouge,answers', '--correlation'
+  out, _ = succeed(score, *flags)
+  assert '\nPearson' in out
+  out, _ = succeed(score, *flags, '--format=json')
+  found = json.loads(out)['correlation']
+  assert found['titles'][-2:] == ['answers EM', 'answers F1']
+  assert found['values'][0][0] == pytest.approx(1)
 
 
-def test_submission(tmp_path):
+def test_submission(tmp_path, run_command):
   path, made = tmp_path / 'p.jsonl', tmp_path / 'made.json'
-  flag = f'--submission={made}'
-  rows = [dict(id=7, prediction='\u00e9'), dict(id='b', prediction='')]
-  test_score.write(path, rows)
-  call(path, flag)
+  flags = score, f'--predictions={path}', f'--submission={made}'
+  write(path, [dict(id=7, prediction='\u00e9'), dict(id='b', prediction='')])
+  assert run_command(*flags)[0] == 0
   assert json.loads(made.read_bytes()) == {'7': '\u00e9', 'b': ''}
-  with pytest.raises(InputError, match='exists already'):
-    call(path, flag)
-  for rows, expected in (
-      ([dict(prediction='a')], ":1: no field 'id'"),
-      ([dict(id=1, prediction='a')] * 2, ":2: repeated 'id'"),
+  assert 'exists already' in run_command(*flags)[2]
+  good = dict(id=1, prediction='a')
+  for rows, target, expected in (
+      ([dict(prediction='a')], made, ":1: no field 'id'"),
+      ([good] * 2, made, ":2: repeated 'id'"),
+      ([good], path, '--submission='),
+      ([good], tmp_path, '--submission='),
   ):
-    test_score.write(path, rows)
-    with pytest.raises(InputError, match=expected):
-      call(path, flag, '--overwrite')
+    write(path, rows)
+    more = f'--submission={target}', '--overwrite'
+    status, _, err = run_command(*flags, *more)
+    assert status == 2 and expected in err
     assert json.loads(made.read_text())['b'] == ''
-  test_score.write(path, [dict(id=1, prediction='a')])
-  for target in path, tmp_path:
-    with pytest.raises(InputError, match='--submission='):
-      call(path, f'--submission={target}', '--overwrite')
 
 
 @pytest.mark.parametrize(
     'arguments, expected',
     [
-        (['--metrics=novelt'], 'did you mean novelty?'),
-        (['--metrics=judge', '--model=x'], '--base_url=: expected an address'),
-        (['--metrics=novelty', '--sample=0'], '--sample=0: out of range'),
-        (['--compare=x', '--correlation'], 'expected one of them'),
+        ('--metrics=localit', 'did you mean locality?'),
+        ('--metrics=judge --model=x', '--base_url=: expected an address'),
+        ('--metrics=rouge --sample=0', '--sample=0: out of range'),
+        ('--compare=x --correlation', 'expected one of them'),
     ],
 )
-def test_bad_command_lines_give_one_line(tmp_path, arguments, expected):
+def test_bad_command_lines_give_one_line(
+    tmp_path, run_command, arguments, expected
+):
   path = test_score_metrics.as_file(tmp_path / 'p.jsonl')
-  with pytest.raises(InputError) as error:
-    call(path, *arguments)
-  assert expected in str(error.value) and '\n' not in str(error.value)
+  flags = f'--predictions={path}', *arguments.split()
+  status, out, err = run_command(score, *flags)
+  assert (status, out, err.count('\n')) == (2, '', 1) and expected in err

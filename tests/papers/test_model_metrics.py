@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from locost_jax.errors import InputError
 from locost_jax.evaluation.metrics import metric
 from papers import score
 from papers import sentences
-from tests.evaluation import test_score
+from tests.data.rows import write_jsonl as write
 from tests.evaluation import tiny_models
 from tests.evaluation.test_model_metrics import DOCUMENT
 from tests.evaluation.test_model_metrics import numbers
@@ -83,20 +82,19 @@ def test_locality_is_the_mean_cosine_at_each_distance(tmp_path):
   )
 
 
-def test_models_that_do_not_fit_give_one_line(tmp_path):
+def test_models_that_do_not_fit_give_one_line(tmp_path, run_command):
   bert = tiny_models.bert(tmp_path / 'bert', 'BertForMaskedLM')
   (tmp_path / 'config.json').write_text('{"model_type": "t5"}')
-  path = test_score.write(
-      tmp_path / 'p.jsonl',
-      [dict(prediction='a', reference='b', document=DOCUMENT)],
-  )
+  (tmp_path / 'empty').mkdir()
+  rows = [dict(prediction='a', reference='b', document=DOCUMENT)]
+  path = write(tmp_path / 'p.jsonl', rows)
   for name, model, expected in (
       ('coherence', bert, 'without the weights'),
       ('coherence', tmp_path, "model_type='t5'"),
-      ('locality', tmp_path / 'absent', 'no such directory'),
+      ('bertscore', bert, 'needs --layer=N, 1 <= N <= 3'),
+      ('bertscore', tmp_path / 'absent', 'no such directory'),
+      ('blanc', tmp_path / 'empty', 'holds no config.json'),
   ):
-    with pytest.raises(InputError, match=expected) as error:
-      test_score.call(
-          path, f'--metrics={name}', f'--model={model}', command=score
-      )
-    assert '\n' not in str(error.value)
+    flags = f'--predictions={path}', f'--metrics={name}', f'--model={model}'
+    status, _, err = run_command(score, *flags)
+    assert status == 2 and expected in err and err.count('\n') == 1

@@ -8,7 +8,6 @@ import subprocess
 import pytest
 
 from locost_jax import main
-from locost_jax.runs import final_table
 from papers import seeds
 from tests.runs import test_by_length
 from tests.runs import test_main
@@ -66,17 +65,6 @@ def test_lengths(call):
   text = call(*flags)
   assert ('gain %' in text) == ('gain' in second) or first['rouge_mean'] == 0
   assert all(len(line) <= 80 for line in text.splitlines())
-
-
-def test_gains_and_statistics_by_hand():
-  row = lambda **metrics: final_table.Row('a', metrics)
-  gained = seeds.add_gains([row(rouge_mean=10.0), row(rouge_mean=11.0)])
-  assert gained[1].metrics['gain'] == pytest.approx(10)
-  rows = [row(loss=1.0, rouge1=10.0), row(loss=4.0)]
-  mean, spread = seeds.add_statistics(rows)[2:]
-  assert mean.metrics == {'loss': 2.5}
-  assert spread.metrics == {'loss': pytest.approx(4.5**0.5)}
-  assert len(seeds.add_statistics(rows[:1])) == 2
 
 
 @pytest.mark.parametrize(
