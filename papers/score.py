@@ -1,6 +1,5 @@
 """Scores predictions with the metrics that only papers' tables need.
 
-  python -m papers.score --predictions=FILE.jsonl --documents=TEST.jsonl
   python -m papers.score --predictions=runs/a --metrics=coherence --model=DIR
   python -m papers.score --predictions=runs/a --metrics=rouge,bertscore \\
       --model=DIR --correlation
@@ -9,8 +8,7 @@
   python -m papers.score --predictions=A.jsonl --submission=A.json
 
 Takes the flags and metrics of `locost_jax.score`, and these besides. Each
-number has half the width of its 95% interval. `reading` stands for novelty,
-fragments, repetition, length, entities and bounds.
+number has half the width of its 95% interval.
 
 --compare measures both files, and tests each difference of a metric by
 approximate randomisation over the documents that have it in both (PageSum,
@@ -42,12 +40,10 @@ from locost_jax.evaluation.metrics import intervals
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
 from papers import judge
-from papers import reading
 from papers import sentences
 
 METRICS = {
     **metric_table.OF_SCORE,
-    **reading.METRICS,
     'coherence': metric.Metric(
         'coherence',
         what='coherence by next-sentence prediction (PageSum)',
@@ -74,7 +70,6 @@ METRICS = {
 def define_flags(values, argv):
   """Defines this command's flags."""
   score.define_flags(values, argv, METRICS)
-  values['metrics'].value = values['metrics'].default = 'reading'
   define = lambda kind, *what: kind(*what, flag_values=values)
   text, integer = flags.DEFINE_string, flags.DEFINE_integer
   define(text, 'submission', None, 'FILE.json: write {id: prediction} there')
@@ -124,8 +119,7 @@ def main(values, arguments):
       _check_new(f'--{flag}={target}', target, values.overwrite, path)
   if values.submission:
     return submit(path, values.submission)
-  names = values.metrics.replace('reading', ','.join(reading.METRICS))
-  chosen = metric_table.find(list(dict.fromkeys(score.split(names))), METRICS)
+  chosen = metric_table.find(score.split(values.metrics), METRICS)
   options = dict(
       coherence=dict(seed=values.seed),
       judge=dict(

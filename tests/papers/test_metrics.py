@@ -2,21 +2,15 @@
 
 import itertools
 import json
-import random
 import re
 
 import numpy as np
 import pytest
 
-from locost_jax.evaluation.metrics import metric
-from locost_jax.evaluation.metrics import protocols
-from papers import reading
 from papers import score
 from papers import sentences
 from tests.data.rows import write_jsonl as write
 from tests.evaluation import test_score_metrics
-
-TEXT, ROWS = test_score_metrics.TEXT, test_score_metrics.ROWS
 
 
 def test_two_systems_are_compared_by_any_metric(tmp_path, run_command):
@@ -45,112 +39,6 @@ def test_two_systems_are_compared_by_any_metric(tmp_path, run_command):
   assert f'{found["p_randomisation"]:.4f}' in line
   status, _, err = run_command(score, *flags)
   assert status == 2 and 'exists already' in err
-
-
-def test_novel_ngrams_by_hand():
-  novel = reading.novelty('The cat sat. The cat!', 'A cat sat there.')
-  assert novel['novel_1'] == (pytest.approx(100 / 3), 1)  # the
-  # the cat, cat sat, sat the: the document has only cat sat.
-  assert novel['novel_2'] == (pytest.approx(200 / 3), 1)
-  assert reading.novelty('one two', 'x').keys() == {'novel_1', 'novel_2'}
-
-
-def slow_fragments(summary, document):
-  """Figure 3 of Grusky et al., word for word."""
-  found, i, j = [], 0, 0
-  while i < len(summary):
-    longest = []
-    while j < len(document):
-      if summary[i] == document[j]:
-        i2, j2 = i, j
-        while (
-            i2 < len(summary)
-            and j2 < len(document)
-            and summary[i2] == document[j2]
-        ):
-          i2, j2 = i2 + 1, j2 + 1
-        if len(longest) < i2 - i:
-          longest = summary[i:i2]
-        j = j2
-      else:
-        j += 1
-    i, j = i + max(len(longest), 1), 0
-    found.append(longest)
-  return [len(one) for one in found if one]
-
-
-def test_fragments_equal_the_loop_of_the_paper():
-  draw = random.Random(0)
-  for _ in range(200):
-    summary, document = (
-        [draw.choice('abcde') for _ in range(draw.randrange(30))]
-        for _ in range(2)
-    )
-    # The paper's loop continues after a match and can miss a longer match that
-    # begins inside it: lengths may differ, the covered words may not.
-    spans = reading.find_fragments(summary, document)
-    ours = [end - start for start, end in spans]
-    assert [start for start, _ in spans] == sorted(start for start, _ in spans)
-    for start, end in spans:
-      assert ' '.join(summary[start:end]) in ' '.join(document)
-    assert sum(ours) == sum(slow_fragments(summary, document))
-    assert ours == longest_matches(summary, document)
-
-
-def longest_matches(summary, document):
-  """Finds fragments by trying all lengths at all positions."""
-  texts = {
-      tuple(document[j:k])
-      for j, k in itertools.combinations(range(len(document) + 1), 2)
-  }
-  found, i = [], 0
-  while i < len(summary):
-    length = len(summary) - i
-    while length and tuple(summary[i : i + length]) not in texts:
-      length -= 1
-    found += [length] if length else []
-    i += max(length, 1)
-  return found
-
-
-def test_coverage_and_density_by_hand():
-  sums = reading.fragments('a b x c', 'c a b a b c d d')
-  assert sums == {
-      'coverage': (3 / 4, 1),  # a b, c
-      'density': (5 / 4, 1),
-      'compression': (2, 1),
-  }
-  assert not reading.fragments('!', 'a')
-
-
-def test_numbers_and_names():
-  text = 'It cost $1,200.50 in 1999. Paris met NASA. Then Bob\u2019s dog left.'
-  assert reading.numbers(text) == {'1200.50', '1999'}
-  assert reading.names(text) == {'nasa', 'bob'}
-  assert reading.names('NASA paid. I did. Half of the Well-Known.') == {
-      'nasa',
-      'well-known',
-  }
-  sums = reading.entities(
-      'On Monday 1,000 of 12 met Bob and Ann.', 'bob had 1000 cats on monday.'
-  )
-  assert sums['numbers'] == (50, 1)
-  assert sums['names'] == (pytest.approx(200 / 3), 1)
-  assert not reading.entities('nobody came', 'Bob 12')
-
-
-def test_bounds():
-  settings = metric.Settings(protocol=protocols.find('locost'))
-  found = reading.bounds(ROWS, settings)
-  oracle = found.values['oracle']
-  np.testing.assert_allclose(oracle, 100)  # references are sentences of TEXT
-  assert list(found.values) == ['lead-1', 'constant', 'oracle']
-  np.testing.assert_allclose(found.values['lead-1'][2], 100)
-  assert found.values['lead-1'][0, 0] < 50
-  constant = [found.more['constant'] in row.references for row in ROWS]
-  assert sum(constant) == 1
-  assert np.isnan(found.values['constant'][constant]).all()
-  assert not np.isnan(found.values['constant'][np.logical_not(constant)]).any()
 
 
 def test_pearson_equals_numpy():

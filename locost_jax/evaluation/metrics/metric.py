@@ -49,7 +49,6 @@ class Metric(str):
   # {key: mean over the split} -> numbers of the means, such as a perplexity.
   derive: Callable | None = None
   what: str = ''  # one line; `score --metrics` knows the metrics with one
-  also_references: bool = False  # whether `score` measures the references, too
   # (list of Row, Settings) -> Result, for `score --metrics`, of a metric that
   # sees all documents at once, such as one with a model.
   run: Callable | None = None
@@ -177,21 +176,11 @@ def measure(metric, rows, settings):
   if metric.run is not None:
     return metric.run(rows, settings)
   values = {PREDICTION: of_rows(metric, rows, settings)}
-  if metric.also_references:
-    references = [row.references[0] for row in rows]
-    values[REFERENCE] = of_rows(metric, rows, settings, references)
   return Result(metric.columns, values, metric.parts)
 
 
-def of_rows(metric, rows, settings, texts=None):
-  """Returns the numbers of rows: float [n, columns]; NaN: no such number.
-
-  Args:
-    texts: replace the predictions; None: nothing does.
-  """
-  if texts is not None:
-    pairs = zip(rows, texts, strict=True)
-    rows = [row._replace(prediction=text) for row, text in pairs]
+def of_rows(metric, rows, settings):
+  """Returns the numbers of rows: float [n, columns]; NaN: no such number."""
   found = processes.run(
       functools.partial(_sums, [(metric.needs, metric.sums)]),
       [

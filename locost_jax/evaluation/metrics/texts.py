@@ -100,5 +100,4 @@ REPETITION = metric.Metric(
     ),
     repetition,
     parts=('words:1',),
-    also_references=True,
 )
