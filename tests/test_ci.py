@@ -3,30 +3,17 @@
 import configparser
 from pathlib import Path
 import re
-import shlex
-import subprocess
-import sys
 
 import pytest
 
 from tests import browser
 from tests import conftest
+from tests import python
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = (ROOT / '.ci' / 'run').read_text(encoding='utf-8')
 JOBS = ROOT / '.github' / 'workflows' / 'tests.yml'
 WORKFLOW = JOBS.read_text(encoding='utf-8')
-
-
-def test_the_script_is_sound():
-  subprocess.run(['shellcheck', ROOT / '.ci' / 'run'], check=True)
-
-
-def test_every_file_that_ci_names_exists():
-  named = re.findall(r'tests/[a-z][\w/.*]+', SCRIPT)
-  assert len(named) > 8
-  for pattern in named:
-    assert list(ROOT.glob(pattern)), pattern
 
 
 def words(text, name):
@@ -65,11 +52,8 @@ def test_each_test_is_in_one_stage():
 
 def collect(*arguments):
   """Returns the ids of the tests that pytest would run."""
-  command = [sys.executable, *'-m pytest --collect-only -n0 -qq'.split()]
-  done = subprocess.run(
-      [*command, *arguments], cwd=ROOT, capture_output=True, text=True
-  )
-  return done.stdout
+  options = '--collect-only', '-n0', '-qq'
+  return python.run('-m', 'pytest', *options, *arguments).stdout
 
 
 def test_a_path_runs_its_tests_and_no_path_the_core():
@@ -119,14 +103,8 @@ def test_the_flags_of_tests_can_be_taken_off():
   program = 'import os, tests.conftest; print(repr(os.environ["XLA_FLAGS"]))'
   assert 'XLA_FLAGS= python -m pytest' in SCRIPT
   for given, expected in (('', "''"), ('--xla_dump_to=x', "'--xla_dump_to=x'")):
-    found = subprocess.run(
-        ['env', f'XLA_FLAGS={given}', sys.executable, '-c', program],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert found.stdout.strip() == expected
+    found = python.run('-c', program, XLA_FLAGS=given).stdout
+    assert found.strip() == expected
 
 
 def report(path, *cases):
@@ -159,12 +137,7 @@ def test_only_what_no_stage_ran_is_listed(tmp_path):
       ('tests.a', 'test_gpu', 'no GPU'),
       ('tests.whole', 'test_it', None),
   )
-  done = subprocess.run(
-      [sys.executable, ROOT / '.ci' / 'skipped.py', one, two],
-      capture_output=True,
-      text=True,
-      check=True,
-  )
+  done = python.run('.ci/skipped.py', one, two)
   assert done.stdout.splitlines() == [
       '--- 2 tests were skipped everywhere',
       'tests.a::test_gpu: no GPU',
@@ -190,29 +163,3 @@ def test_without_a_browser_the_test_says_what_to_do(monkeypatch):
   monkeypatch.setattr(browser, 'CHROMIUM', None)
   with pytest.raises(AssertionError, match='install Chromium, or say in NO_'):
     browser.path()
-
-
-@pytest.mark.parametrize('works', [True, False])
-def test_ci_installs_a_browser_or_says_why_not(works, tmp_path):
-  """With an apt-get of ours, on a machine that has no browser."""
-  (tmp_path / 'apt-get').write_text(
-      f'#!/bin/sh\necho "$@" >> {shlex.quote(str(tmp_path / "calls"))}\n'
-      f'exit {0 if works else 100}\n'
-  )
-  (tmp_path / 'sudo').write_text('#!/bin/sh\nshift\nexec "$@"\n')
-  for name in ('apt-get', 'sudo'):
-    (tmp_path / name).chmod(0o755)
-  for name in ('sh', 'id', 'env'):
-    (tmp_path / name).symlink_to(Path('/usr/bin') / name)
-  function = re.search(r'install_browser\(\) \{.*?\n\}\n', SCRIPT, re.S)[0]
-  done = subprocess.run(
-      ['/bin/bash', '-ec', function + 'install_browser; echo "$NO_CHROMIUM"'],
-      env={'PATH': str(tmp_path)},
-      capture_output=True,
-      text=True,
-      check=True,
-  )
-  reason = '' if works else 'apt-get could not install Chromium here'
-  assert done.stdout == reason + '\n'
-  install = 'install -y --no-install-recommends chromium\n' * works
-  assert (tmp_path / 'calls').read_text() == f'update\n{install}'

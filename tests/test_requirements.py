@@ -1,11 +1,12 @@
 """setup.cfg requires the packages that the code imports and no others."""
 
-import ast
 import configparser
 from importlib import metadata
 from pathlib import Path
 import re
 import sys
+
+from tests import test_layering
 
 ROOT = Path(__file__).parents[1]
 OPTIONS = configparser.ConfigParser()
@@ -24,14 +25,8 @@ def normalise(name):
 
 def imported():
   """Returns the top-level modules that locost_jax imports."""
-  found = set()
-  for path in (ROOT / 'locost_jax').rglob('*.py'):
-    for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
-      if isinstance(node, ast.Import):
-        found |= {alias.name.partition('.')[0] for alias in node.names}
-      elif isinstance(node, ast.ImportFrom) and not node.level:
-        found.add(node.module.partition('.')[0])
-  return found - sys.stdlib_module_names
+  names = sum(test_layering.read_imports(ROOT).values(), [])
+  return {x.partition('.')[0] for x, _ in names} - sys.stdlib_module_names
 
 
 def distributions(modules):
