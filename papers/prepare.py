@@ -154,19 +154,15 @@ def report(task, counts):
 
 
 def describe():
-  """Lists all corpora with sizes, licence, source files and known problems."""
+  """Lists all corpora with sizes and source files."""
   lines = []
   for task, entry in corpora.TABLE.items():
     sizes = ' / '.join(f'{n:,}' for n in entry.splits.values())
-    lines += [
-        f'{task}: {sizes} ({entry.counted_by})',
-        f'    licence: {entry.licence}',
-    ]
+    lines.append(f'{task}: {sizes} ({entry.counted_by})')
     if entry.raw:
       lines.append(f'    made of: {entry.raw}')
     if entry.tfds:
       lines.append(f'    or TFDS: {", ".join(entry.tfds)} ({entry.download})')
-    lines.append(f'    mind: {entry.traps}')
   return '\n'.join(lines)
 
 

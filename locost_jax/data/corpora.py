@@ -1,4 +1,4 @@
-"""The table of corpora: sizes, licences, sources and known problems.
+"""The table of corpora: sizes, sources and how their rows are read.
 
 To add a corpus, add an entry to TABLE; MIXTURES lists corpora that are trained
 on together. data/prepared_corpora.py finds their files.
@@ -43,8 +43,6 @@ class Entry(NamedTuple):
 
   splits: dict  # split -> number of rows
   counted_by: str  # the source of `splits`
-  licence: str
-  traps: str  # known problems
   raw: str = ''  # the authors' files that papers/prepare.py reads
   tfds: tuple = ()  # 'name/config:version' in TFDS; all are read
   download: str = ''  # size of the download by TFDS
@@ -135,41 +133,17 @@ def join_documents(documents):
   return f'\n\n{SEPARATOR}\n\n'.join(documents)
 
 
-_ARXIV_TRAPS = (
-    'lower-cased and tokenised, formulas are @xmath0 and references @xcite; '
-    'TFDS gives no section boundaries, which discourse pages need: prepare the '
-    "authors' files for them; a few documents are empty, and the longest are "
-    'badly extracted papers; TFDS keeps the rows in another order: its first '
-    "500 of validation are not the authors'"
-)
-_SCROLLS_TRAPS = (
-    'the summaries of the test split were hidden when TFDS was made (newer '
-    'archives have them): evaluate on validation'
-)
-_BOOKSUM_TRAPS = (
-    "texts and summaries must be collected with the authors' scripts, and some "
-    'are gone: count them; not read through TFDS, which puts a blank after '
-    'every character of summaries made by the scripts since July 2021'
-)
-_NARRATIVEQA_TRAPS = (
-    'two answers each: scores are the better of the two; papers.prepare cuts '
-    "off Gutenberg's header and licence, which the authors' marks and the Hub's "
-    'rows do not, and HTML'
-)
+# For research only. Not read through TFDS, which puts a blank after every
+# character of summaries that the scripts have made since July 2021.
 _BOOKSUM = Entry(
     splits=dict(train=9_600, validation=1_484, test=1_431),
     counted_by='LOCOST, table 9',
-    licence='research only',
-    traps=_BOOKSUM_TRAPS,
     raw='the booksum repository after its scripts, with '
     'all_chapterized_books next to',
 )
 _NARRATIVEQA = Entry(
     splits=dict(train=32_747, validation=3_461, test=10_557),
     counted_by='the authors; SimCAS, table 6, in thousands',
-    licence='Apache-2.0, stories by their sources',
-    traps=f"{_NARRATIVEQA_TRAPS}; SimCAS reads narrativeqa_plot; SCROLLS' "
-    'narrative_qa has other rows',
     raw='the repository after download_stories.sh: documents.csv, qaps.csv '
     'and tmp/*.content',
     row=narrative_qa,
@@ -179,9 +153,6 @@ TABLE = {
     'c4_gsg': Entry(
         splits=dict(train=364_868_892, validation=364_608),
         counted_by='the copy of allenai, not asserted',
-        licence="ODC-BY (the copy of allenai); Common Crawl's terms of use",
-        traps='TFDS 3.1.0, 3.0.1 and the copy of allenai differ by some '
-        'documents',
         tfds=('c4/en:3.1.0',),
         download="7 TB of Common Crawl, for 807 GiB; allenai/c4's en/"
         'c4-*.json.gz, 305 GB, are read as they are from '
@@ -189,11 +160,10 @@ TABLE = {
         row=lambda row: dict(id=row['url'], text=row['text']),
         gsg=True,
     ),
+    # Lower-cased and tokenised. TFDS has no sections and another order of rows.
     'arxiv': Entry(
         splits=dict(train=203_037, validation=6_436, test=6_440),
         counted_by='LOCOST, table 9',
-        licence='not stated',
-        traps=_ARXIV_TRAPS,
         raw='arxiv-dataset/{train,val,test}.txt of the authors',
         tfds=('scientific_papers/arxiv:1.1.1',),
         download='4.2 GiB',
@@ -202,19 +172,16 @@ TABLE = {
     'pubmed': Entry(
         splits=dict(train=119_924, validation=6_633, test=6_658),
         counted_by='LOCOST, table 9',
-        licence='not stated',
-        traps=_ARXIV_TRAPS,
         raw='pubmed-dataset/{train,val,test}.txt of the authors',
         tfds=('scientific_papers/pubmed:1.1.1',),
         download='4.2 GiB',
         row=scientific,
     ),
+    # TFDS hides the summaries of the test splits of SCROLLS; those of its own
+    # gov_report are broken.
     'govreport': Entry(
         splits=dict(train=17_457, validation=972, test=973),
         counted_by='LOCOST, table 9',
-        licence='CC BY 4.0 (its source)',
-        traps=f'not the same as govreport_authors; {_SCROLLS_TRAPS}; '
-        "TFDS's own gov_report is broken (no summaries)",
         raw='',
         tfds=('scrolls/gov_report:1.0.0',),
         download='302 MiB',
@@ -222,16 +189,11 @@ TABLE = {
     'govreport_authors': Entry(
         splits=dict(train=17_519, validation=974, test=973),
         counted_by="the authors' dataset card; PageSum, table 1, in thousands",
-        licence='CC BY 4.0',
-        traps='the paragraphs of sections called Letter, and of the highlights '
-        'What GAO Recommends, are left out, as in the paper',
         raw='gov-report/{crs,gao}/*.json and gov-report/split_ids',
     ),
     'summscreenfd': Entry(
         splits=dict(train=3_673, validation=338, test=337),
         counted_by='LOCOST, table 9',
-        licence='not stated',
-        traps=_SCROLLS_TRAPS,
         raw='',
         tfds=('scrolls/summ_screen_fd:1.0.0',),
         download='49 MiB',
@@ -239,59 +201,42 @@ TABLE = {
     'summscreen': Entry(
         splits=dict(train=22_588, validation=2_133, test=2_130),
         counted_by='the authors; SimCAS, table 6, in thousands',
-        licence='not stated',
-        traps='LOCOST means ForeverDreaming alone (summscreenfd)',
         raw='SummScreen_raw/{fd,tms} and SummScreen, for the splits',
         tfds=('summscreen/fd:1.0.0', 'summscreen/tms:1.0.0'),
         download='841 MiB',
     ),
-    'booksum_chapter': _BOOKSUM._replace(
-        traps=f'{_BOOKSUM_TRAPS}; one book of the validation split is in '
-        "booksum_book's training split, and one of this training split "
-        'in its test split',
-    ),
+    'booksum_chapter': _BOOKSUM,
     'booksum_book': _BOOKSUM._replace(
         splits=dict(train=314, validation=45, test=46)
     ),
+    # For non-commercial research and education.
     'multinews': Entry(
         splits=dict(train=44_972, validation=5_622, test=5_622),
         counted_by='the authors; PageSum, table 1, in thousands',
-        licence='non-commercial research and education',
-        traps='one test example (number 4736) has no article',
         raw='',
         tfds=('multi_news:2.1.0',),
         download='722 MiB',
         row=multi_news,
     ),
+    # SimCAS shuffles the articles of a row anew each time, and draws one of two
+    # answers of narrativeqa_plot; here they stay in order.
     'wcep': Entry(
         splits=dict(train=8_158, validation=1_020, test=1_022),
         counted_by='the copy of PRIMERA; SimCAS, table 6, in thousands',
-        licence="MIT (the authors' repository); articles not stated",
-        traps="the authors' own files do not give exactly these ten; "
-        'SimCAS shuffles the articles anew each time they are read, here '
-        'they stay in order',
         raw='{train,val,test}.pt of PRIMERA (with torch), or *.jsonl or *.txt '
         'of JSON lines with document and summary',
         row=wcep,
     ),
     'narrativeqa': _NARRATIVEQA,
     'narrativeqa_plot': _NARRATIVEQA._replace(
-        licence='Apache-2.0, stories by their sources, summaries CC BY-SA '
-        '(Wikipedia)',
-        traps="Wikipedia's summary of the plot is read: scores cannot be "
-        f'compared with those of systems that read the story alone; '
-        f'{_NARRATIVEQA_TRAPS}; SimCAS draws one of the two answers anew each '
-        'time it is trained on, here it is always the first',
         raw='the repository after download_stories.sh: documents.csv, qaps.csv, '
         'third_party/wikipedia/summaries.csv and tmp/*.content',
         row=functools.partial(narrative_qa, with_plot=True),
     ),
+    # Not the lower-cased, tokenised text that the authors score.
     'qmsum': Entry(
         splits=dict(train=1_257, validation=272, test=281),
         counted_by="the authors' files and TFDS's catalogue",
-        licence='MIT',
-        traps='not the lower-cased, tokenised text that the authors score; '
-        + _SCROLLS_TRAPS,
         raw='data/ALL/jsonl/{train,val,test}.jsonl of the authors',
         tfds=('scrolls/qmsum:1.0.0',),
         download='26 MiB',
@@ -300,18 +245,13 @@ TABLE = {
     'squality': Entry(
         splits=dict(train=1_000, validation=125, test=260),
         counted_by='the authors (training: every response by itself)',
-        licence='CC BY 4.0, stories by Project Gutenberg',
-        traps='four references each, for training four rows; version 1.3',
         raw='data/v1-3/txt/{train,dev,test}.jsonl of the authors',
         rows=squality,
     ),
+    # A row per answer, each scored by itself: rows with one id have one question.
     'qasper': Entry(
         splits=dict(train=2_567, validation=1_726, test=1_399),
         counted_by="TFDS's catalogue",
-        licence='CC BY 4.0',
-        traps='a row per answer, each scored by itself, although all answers '
-        'to a question (rows with one id) are correct; '
-        f'{_SCROLLS_TRAPS}',
         raw='',
         tfds=('scrolls/qasper:1.0.0',),
         download='19 MiB',
@@ -320,17 +260,13 @@ TABLE = {
     'cnn_dailymail': Entry(
         splits=dict(train=287_113, validation=13_368, test=11_490),
         counted_by="TFDS's catalogue",
-        licence='Apache-2.0 (a dataset card)',
-        traps='cased, unlike the files of See et al.',
         tfds=('cnn_dailymail:3.4.0',),
         download='558 MiB',
     ),
+    # TFDS reads only a crawl that you make, which has other rows.
     'xsum': Entry(
         splits=dict(train=204_045, validation=11_332, test=11_334),
         counted_by='the authors',
-        licence="MIT (the authors' repository)",
-        traps='TFDS reads only a crawl that you make, which has other rows; '
-        'some documents are empty or one line',
         raw='bbc-summary-data/*.summary and '
         'XSum-TRAINING-DEV-TEST-SPLIT-90-5-5.json',
     ),
@@ -345,6 +281,8 @@ MIXTURES = {
     name: tuple(members.split())
     for name, members in {
         # The corpora that LOCOST is fine-tuned on (one by one) in its paper.
+        # One book of booksum_chapter's training split is in booksum_book's test
+        # split, and one of booksum_book's in booksum_chapter's validation split.
         'locost_finetune': (
             'arxiv pubmed govreport summscreenfd booksum_chapter booksum_book'
         ),
