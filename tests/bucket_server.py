@@ -43,25 +43,15 @@ class Fault(NamedTuple):
   then: object = None
 
 
-class Bucket:
-  """Serves a bucket until it is closed.
+class Server:
+  """Calls `answer` with each request, until it is closed.
 
   Attributes:
-    name: of the bucket.
-    objects: {object: (bytes, generation)}.
-    requests: (method, object or '' for a list, Range header or None).
-    faults: list of (method, regex of the object, `Fault`); each answer removes
-      the first that matches.
-    always: a Fault of every answer, or None.
-    page: the most names in an answer to a list.
-    url: the value for TENSORSTORE_GCS_HTTP_URL.
+    url: of the server.
   """
 
-  def __init__(self, name='locost-test'):
-    self.name, self.objects, self.requests = name, {}, []
-    self.faults, self.always, self.page = [], None, 1000
-    self._generations, self._lock = itertools.count(1000), threading.Lock()
-    bucket = self
+  def __init__(self):
+    server = self
 
     class Handler(http.server.BaseHTTPRequestHandler):
       """Hands requests on."""
@@ -70,9 +60,9 @@ class Bucket:
       disable_nagle_algorithm = True
 
       def do_GET(self):
-        bucket.answer(self)
+        server.answer(self)
 
-      do_POST = do_DELETE = do_GET
+      do_HEAD = do_POST = do_DELETE = do_GET
 
       def log_message(self, *_):
         pass
@@ -89,6 +79,26 @@ class Bucket:
     self._server.shutdown()
     self._server.server_close()
 
+
+class Bucket(Server):
+  """Serves a bucket; its url is the value for TENSORSTORE_GCS_HTTP_URL.
+
+  Attributes:
+    name: of the bucket.
+    objects: {object: (bytes, generation)}.
+    requests: (method, object or '' for a list, Range header or None).
+    faults: list of (method, regex of the object, `Fault`); each answer removes
+      the first that matches.
+    always: a Fault of every answer, or None.
+    page: the most names in an answer to a list.
+  """
+
+  def __init__(self, name='locost-test'):
+    self.name, self.objects, self.requests = name, {}, []
+    self.faults, self.always, self.page = [], None, 1000
+    self._generations, self._lock = itertools.count(1000), threading.Lock()
+    super().__init__()
+
   def put(self, name, data):
     """Creates or replaces an object."""
     data = data.encode() if isinstance(data, str) else data
@@ -101,9 +111,6 @@ class Bucket:
         name = path.relative_to(directory).as_posix()
         self.put(f'{prefix}/{name}', path.read_bytes())
     return f'gs://{self.name}/{prefix}'
-
-  def count(self, method='GET'):
-    return sum(request[0] == method for request in self.requests)
 
   def answer(self, request):
     """Writes the answer to one request."""

@@ -2,13 +2,13 @@
 
 import contextlib
 import hashlib
-import http.server
 import json
 from pathlib import Path
-import threading
 import time
 from typing import NamedTuple
 import urllib.parse
+
+from tests import bucket_server
 
 # The Hub stores such files in LFS.
 LARGE = ('.safetensors', '.bin', '.model', '.msgpack')
@@ -36,11 +36,10 @@ class Fault(NamedTuple):
   announce: bool = True
 
 
-class Hub:
-  """Serves the files of a directory as a model, until it is closed.
+class Hub(bucket_server.Server):
+  """Serves a directory's files as a model; its url is HF_ENDPOINT's value.
 
   Attributes:
-    url: the value for HF_ENDPOINT.
     requests: (method, path) of all requests so far.
     ranges: (file, Range header or None) of all requests for files.
     faults: {file name, or '' for the model: list of `Fault`}; each answer
@@ -52,40 +51,12 @@ class Hub:
   """
 
   def __init__(self, directory, name, revisions):
-    """Starts the server.
-
-    Args:
-      directory: of the files.
-      name: 'org/name'.
-      revisions: {branch or tag: commit}.
-    """
+    """Starts the server; name is 'org/name', revisions {branch: commit}."""
     self._directory, self._name = Path(directory), name
     self._revisions = {**revisions, **{x: x for x in revisions.values()}}
     self.requests, self.ranges, self.faults = [], [], {}
     self.change, self.tokens, self.sent = {}, [], 0
-    hub = self
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-      """Implements the part of the Hub that its client needs."""
-
-      protocol_version = 'HTTP/1.1'
-
-      def do_GET(self):
-        hub.answer(self)
-
-      do_HEAD = do_GET
-
-      def log_message(self, *_):
-        pass
-
-    self._server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
-    self._server.daemon_threads = True
-    self.url = f'http://127.0.0.1:{self._server.server_port}'
-    threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-  def close(self):
-    self._server.shutdown()
-    self._server.server_close()
+    super().__init__()
 
   def answer(self, request):
     """Writes the answer to one request."""

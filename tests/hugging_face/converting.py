@@ -6,6 +6,9 @@ from pathlib import Path
 from safetensors.numpy import load_file
 from safetensors.numpy import save_file
 
+from locost_jax import files
+from locost_jax.workdir import checkpoint
+
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / 'tests' / 'golden'
 WEIGHTS = 'model.safetensors'
@@ -36,3 +39,11 @@ def rewrite(directory, change):
   tensors = load_file(directory / WEIGHTS)
   change(tensors)
   save_file(tensors, directory / WEIGHTS)
+
+
+def save_run(home, config, params):
+  """Writes a run with a model's config and parameters."""
+  decode = dict(pad_id=config.get('pad_id', 0))
+  content = dict(model=dict(config), decode=decode, train=dict(steps=0))
+  files.write(home / 'config.json', json.dumps(content))
+  checkpoint.save_params(home / 'checkpoints' / '0', params)

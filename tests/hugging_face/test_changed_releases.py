@@ -2,9 +2,6 @@
 
 import json
 import os
-import pickle
-import sys
-import types
 
 import numpy as np
 import pytest
@@ -115,10 +112,7 @@ def test_settings_of_tasks(release, prefix):
 @pytest.mark.parametrize(
     'data, words',
     [
-        (b'{"a": ' * 100_000, 'nested too deep'),
-        (b'3', 'not a JSON object: 3'),
         (b'{', 'not JSON'),
-        (b' ' * (5 << 20), 'expected at most 4,194,304'),
         (None, 'is a named pipe, expected a regular file'),
     ],
 )
@@ -141,15 +135,6 @@ def test_pipes_as_weights(release, name):
   )
 
 
-def test_a_pipe_as_a_shard(release):
-  (release / WEIGHTS).rename(release / 'model-1.safetensors')
-  os.mkfifo(release / 'model-2.safetensors')
-  (release / (WEIGHTS + '.index.json')).write_text(
-      json.dumps({'weight_map': {'a': 'model-2.safetensors'}})
-  )
-  assert refused(release).endswith('model-2.safetensors, which is missing')
-
-
 @pytest.mark.parametrize(
     'index, words',
     [
@@ -157,10 +142,12 @@ def test_a_pipe_as_a_shard(release):
         ({'weight_map': [1]}, 'weight_map=[1]: expected {"TENSOR": "FILE"}'),
         ({'weight_map': {'a': 3}}, 'expected {"TENSOR": "FILE"}'),
         ({'weight_map': {'a': '\x1b[2J'}}, r'lists \x1b[2J, which is missing'),
+        ({'weight_map': {'a': 'pipe'}}, 'lists pipe, which is missing'),
     ],
 )
 def test_indices_of_shards(release, index, words):
   (release / WEIGHTS).unlink()
+  os.mkfifo(release / 'pipe')
   (release / (WEIGHTS + '.index.json')).write_text(json.dumps(index))
   assert words in refused(release)
 
@@ -187,48 +174,6 @@ def test_escape_codes_in_names_of_tensors_are_visible(release):
   assert r'a\x1b[2J\nb has the type I8' in refused(release)
 
 
-class _Unpickling(pickle.UnpicklingError):
-  pass
-
-
-ADVICE = (
-    'Weights only load failed. In PyTorch 2.6, we changed the default value of '
-    'the `weights_only` argument in `torch.load` from `False` to `True`. '
-    'Re-running `torch.load` with `weights_only` set to `False` will likely '
-    'succeed, but it can result in arbitrary code execution.\nWeightsUnpickler '
-    'error: '
-)
-
-
-@pytest.mark.parametrize(
-    'end, words',
-    [
-        (
-            'Unsupported global: GLOBAL posix.mkdir was not an allowed global',
-            'it would run posix.mkdir, and code of a file is never run',
-        ),
-        ('Unsupported operand 149', 'it holds other things than tensors'),
-    ],
-)
-def test_a_hostile_pickle_is_refused_without_advice(
-    release, monkeypatch, end, words
-):
-  (release / WEIGHTS).rename(release / 'pytorch_model.bin')
-
-  def load(*_, **keywords):
-    assert keywords['weights_only'] is True
-    raise _Unpickling(ADVICE + end)
-
-  kinds = dict(float32='F32', float16='F16', bfloat16='BF16')
-  torch = types.SimpleNamespace(load=load, **kinds)
-  monkeypatch.setitem(sys.modules, 'torch', torch)
-  line = refused(release)
-  assert words in line and 'weights_only' not in line
-  (release / 'pytorch_model.bin').unlink()
-  os.mkfifo(release / 'pytorch_model.bin')
-  assert 'is a named pipe, expected a regular file' in refused(release)
-
-
 @pytest.mark.parametrize(
     'info, words',
     [
@@ -245,9 +190,6 @@ def test_values_of_vocabulary_json(tmp_path, info, words):
   with pytest.raises(InputError) as error, within():
     vocabulary_lib.load_vocabulary(tmp_path)
   assert str(error.value).startswith(f'{path}: {words}')
-  path.write_text('{"kind": ' * 100_000)
-  with pytest.raises(InputError, match='nested too deep'), within():
-    vocabulary_lib.load_vocabulary(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -293,10 +293,7 @@ def test_loading_takes_little_more_memory_than_the_weights(tmp_path):
   program = """if True:
       import sys
       import locost_jax, jax
-      def peak():
-        with open('/proc/self/status') as f:
-          return next(int(line.split()[1]) << 10 for line in f
-                      if line.startswith('VmHWM'))
+      from locost_jax.devices.memory import peak_host_bytes as peak
       jax.devices()
       before = peak()
       summarizer = locost_jax.load(sys.argv[1])

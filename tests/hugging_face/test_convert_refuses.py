@@ -1,6 +1,5 @@
 """Errors of convert: one line, status 2, and no target."""
 
-import json
 import os
 import pickle
 import resource
@@ -13,25 +12,23 @@ from safetensors.numpy import load_file
 from safetensors.numpy import save_file
 
 from locost_jax import convert
-from locost_jax import files
 from locost_jax import models
 from locost_jax.errors import InputError
 from locost_jax.runs import convert_weights
 from tests import python
 from tests.hugging_face.converting import GOLDEN
 from tests.hugging_face.converting import rewrite
+from tests.hugging_face.converting import save_run
 from tests.hugging_face.converting import shard
 from tests.hugging_face.converting import WEIGHTS
+from tests.models import small
 
 
 def test_a_copy_head_is_refused(tmp_path, small_model_config, refuse):
   small_model_config.copy = True
-  models.build(small_model_config)  # it can be trained
+  model = models.build(small_model_config)  # it can be trained
   home = tmp_path / 'run'
-  stored = dict(model=small_model_config.to_dict(), decode={})
-  stored['train'] = dict(steps=0)
-  files.write(home / 'config.json', json.dumps(stored))
-  (home / 'checkpoints' / '0' / 'params').mkdir(parents=True)
+  save_run(home, small_model_config, small.drawn_params(model, 1.0))
   refuse(home, message='config.model.copy=True cannot be exported')
 
 
@@ -103,15 +100,21 @@ class Hostile:
 
 
 def test_a_hostile_pickle_does_nothing(release, tmp_path, refuse):
+  """And the line has no advice of PyTorch's, which is to run the code."""
   torch = pytest.importorskip('torch', reason='needs the extra `peers`')
   (release / WEIGHTS).unlink()
   path = tmp_path / 'made by the pickle'
   weights = release / 'pytorch_model.bin'
+  line = 'is not a plain state dict: {}; expected tensors by name, or model.sa'
   weights.write_bytes(pickle.dumps({'shared.weight': Hostile(str(path))}))
-  refuse(release, message='is not a plain state dict')
+  refuse(release, message=line.format('it holds other things than tensors'))
   torch.save({'shared.weight': Hostile(str(path))}, weights)
-  refuse(release, message='is not a plain state dict')
+  reason = 'it would run posix.mkdir, and code of a file is never run'
+  refuse(release, message=line.format(reason))
   assert not path.exists()
+  weights.unlink()
+  os.mkfifo(weights)
+  refuse(release, message='is a named pipe, expected a regular file')
 
 
 @pytest.fixture

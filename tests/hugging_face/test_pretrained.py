@@ -2,13 +2,10 @@
 
 import json
 import re
-import shutil
 import sys
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
-from safetensors.numpy import save_file
 
 import locost_jax
 from locost_jax import models
@@ -18,39 +15,15 @@ from locost_jax.summarizing.reading import bucket_length
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from tests.hugging_face.converting import change_json
-from tests.hugging_face.converting import GOLDEN
 from tests.hugging_face.converting import rewrite
 from tests.hugging_face.converting import WEIGHTS
 from tests.models import small
-
-
-def test_shards_and_other_names_give_the_same(release, tmp_path):
-  tensors = load_file(release / WEIGHTS)
-  names = sorted(tensors)
-  shards = tmp_path / 'sharded'
-  shards.mkdir()
-  shutil.copy(release / 'config.json', shards)
-  index = {}
-  for i in range(3):
-    file = f'model-0000{i + 1}-of-00003.safetensors'
-    save_file({name: tensors[name] for name in names[i::3]}, shards / file)
-    index.update({name: file for name in names[i::3]})
-  path = shards / f'{WEIGHTS}.index.json'
-  path.write_text(json.dumps({'weight_map': index}))
-  inputs = np.array([[3, 4, 5, 6, 7]])
-  states = locost_jax.load(GOLDEN / 'locost_a_tiny').encode(inputs)
-  for place in (release, shards):
-    np.testing.assert_array_equal(locost_jax.load(place).encode(inputs), states)
-  (shards / 'model-00002-of-00003.safetensors').unlink()
-  with pytest.raises(InputError, match='lists model-00002-of-00003'):
-    locost_jax.load(shards)
 
 
 @pytest.mark.parametrize(
     'name, shape, message',
     [
         ('encoder.final_layer_norm.weight', None, 'lacks the tensor encoder.f'),
-        ('encoder.strange', (3,), 'does not use: encoder.strange'),
         ('shared.weight', (9, 32), r'(9, 32), the config says (128, 32)'),
         ('lm_head.weight', (128, 32), 'lm_head.weight differs from shared.w'),
     ],
@@ -67,7 +40,7 @@ def test_wrong_tensors_are_named(release, name, shape, message):
 
 
 def test_directories_without_a_model(release, tmp_path):
-  with pytest.raises(InputError, match='holds no model'):
+  with pytest.raises(InputError, match='no config.json.*bart-large-cnn'):
     locost_jax.load(tmp_path)
   (release / WEIGHTS).unlink()
   with pytest.raises(InputError, match='holds no weights'):
