@@ -60,25 +60,19 @@ def select_sentences(document, reference):
   """
   counted = [_count_ngrams(document, [reference], n) for n in (1, 2)]
   chosen, best = [], 0.0
-  taken = [np.zeros(wanted.shape, np.int32) for _, wanted, _, _ in counted]
-  length = [0, 0]
-  is_free = np.ones(len(document), bool)
-  while is_free.any():
+  while len(chosen) < len(document):
     scores = np.zeros(len(document))
-    for side, (there, wanted, sizes, expected) in enumerate(counted):
-      hits = np.minimum(taken[side] + there, wanted).sum(1)
+    for there, wanted, sizes, expected in counted:
+      taken = there[chosen].sum(0, dtype=np.int32)
+      hits = np.minimum(taken + there, wanted).sum(1)
       # F1 = 2 hits / (n-grams of one + n-grams of the other).
-      scores += hits / np.maximum(length[side] + sizes + expected, 1)
-    scores[~is_free] = -1
+      scores += hits / np.maximum(sizes[chosen].sum() + sizes + expected, 1)
+    scores[chosen] = -1
     i = int(scores.argmax())
     if scores[i] <= best + 1e-12:
       break
     best = scores[i]
     chosen.append(i)
-    is_free[i] = False
-    for side, (there, _, sizes, _) in enumerate(counted):
-      taken[side] = taken[side] + there[i]
-      length[side] += sizes[i]
   return sorted(chosen)
 
 
