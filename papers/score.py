@@ -46,12 +46,14 @@ METRICS = {
     **metric_table.OF_SCORE,
     'coherence': metric.Metric(
         'coherence',
+        sentences.COLUMNS,
         what='coherence by next-sentence prediction (PageSum)',
         run=sentences.coherence,
         loads_model=True,
     ),
     'locality': metric.Metric(
         'locality',
+        sentences.LOCALITY_COLUMNS,
         needs=metric.DOCUMENT,
         what='sentence similarity by distance (PageSum, figure 1)',
         run=sentences.locality,
@@ -59,6 +61,7 @@ METRICS = {
     ),
     'judge': metric.Metric(
         'judge',
+        judge.COLUMNS,
         needs=metric.DOCUMENT,
         what='a language model rates four dimensions from 1 to 5',
         run=judge.run,

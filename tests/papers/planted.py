@@ -26,14 +26,10 @@ from bench import rounds
 from locost_jax.evaluation import evaluate
 from locost_jax.evaluation import metric_table
 from locost_jax.evaluation.metrics import metric
-from locost_jax.evaluation.model_metrics import bertscore
-from locost_jax.evaluation.model_metrics import blanc
 from locost_jax.summarizing import results
 from locost_jax.training import train
 from locost_jax.workdir import checkpoint
-from papers import judge
 from papers import score
-from papers import sentences
 from papers.figures import style
 from tests.papers import reproduce
 
@@ -208,7 +204,7 @@ def plant(monkeypatch, figures):
   for table in metric_table.OF_SCORE, score.METRICS:
     for name, entry in table.items():
       if entry.loads_model:
-        run = functools.partial(_result, COLUMNS[name])
+        run = functools.partial(_result, entry.columns)
         planted = dataclasses.replace(entry, run=run)
         monkeypatch.setitem(table, name, planted)
   add = results.Results.add
@@ -225,15 +221,6 @@ def plant(monkeypatch, figures):
   monkeypatch.setattr(rounds, 'measure', _bench)
   keep = lambda figure, kind: figures.append(figure) or b'picture'
   monkeypatch.setattr(style, 'render', keep)
-
-
-COLUMNS = {
-    'bertscore': bertscore.COLUMNS,
-    'blanc': blanc.COLUMNS,
-    'coherence': sentences.COLUMNS,
-    'locality': sentences.LOCALITY_COLUMNS,
-    'judge': judge.COLUMNS,
-}
 
 
 def run(text):
