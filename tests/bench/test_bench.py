@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bench import __main__ as command
+from bench import generate
 from bench import rounds
 from bench import workers
 from locost_jax.errors import InputError
@@ -88,6 +89,8 @@ def test_generate(call, here):
   row = rows['locost, ours']
   assert row['written'] == 3 and row['temp_bytes'] > 0
   assert row['samples_per_second'] == 1 / row['seconds']
+  ((write, _),) = generate.prepare(make_spec('generate', 'all')).values()
+  assert write().shape == (1, 5)
 
 
 def test_encode_of_a_model_with_attention(call, here):
