@@ -38,15 +38,6 @@ def plain(queries, keys, values, bias, factor=1.0):
 gradients_of = functools.partial(gradients_and_value, argnums=(0, 1, 2, 3))
 
 
-def test_diagonals_make_a_matrix_of_distances():
-  line = jnp.arange(14.0).reshape(2, 7)
-  want = [
-      [[row[q - k + 3] for k in range(4)] for q in range(4)]
-      for row in np.asarray(line)
-  ]
-  np.testing.assert_array_equal(causal_attention.diagonals(line, 4), want)
-
-
 @pytest.mark.parametrize('T,size', ((1, 1), (5, 2), (12, 4), (13, 5), (9, 16)))
 def test_pieces_match_the_plain_form(T, size):
   in_pieces = functools.partial(causal_attention.in_pieces, size=size)

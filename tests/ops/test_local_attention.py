@@ -1,5 +1,7 @@
 """The sliding window in blocks matches scores of all pairs with a mask."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,22 +30,19 @@ def exists(B):
 
 
 def in_blocks(queries, keys, values, more_keys, more_values, mask, W, radius):
+  """radius None: a query reads its own block alone."""
   own = more_keys, more_values, exists(queries.shape[0])
-  window = local_attention.Window(
-      W,
-      jnp.asarray(radius),
-      3 * W + G,
-      None,
-      local_attention.Further(*own),
-      -(-radius // W),
-  )
+  sides = 0 if radius is None else -(-radius // W)
+  radius = jnp.asarray(W if radius is None else radius)
+  further = local_attention.Further(*own)
+  window = local_attention.Window(W, radius, 3 * W + G, None, further, sides)
   return local_attention.in_blocks(queries, keys, values, mask, window)
 
 
-def all_pairs(queries, keys, values, more_keys, more_values, mask, radius):
+def all_pairs(queries, keys, values, more_keys, more_values, mask, W, radius):
   B, L = mask.shape
-  distance = np.arange(L) - np.arange(L)[:, None]
-  near = mask[:, None] & (abs(distance) <= radius)
+  place = np.arange(L) // W if radius is None else np.arange(L)
+  near = mask[:, None] & (abs(place - place[:, None]) <= (radius or 0))
   more = jnp.broadcast_to(exists(B)[:, None], (B, L, G))
   seen = jnp.concatenate([near, more], 2)[:, None]
   keys = jnp.concatenate([keys, more_keys], 1)
@@ -57,44 +56,22 @@ def all_pairs(queries, keys, values, more_keys, more_values, mask, radius):
 
 @pytest.mark.parametrize('piece_bytes', (1, 16000, 1 << 20))
 @pytest.mark.parametrize(
-    'L,W,radius', ((1, 4, 4), (3, 4, 3), (13, 3, 3), (24, 4, 2), (29, 2, 5))
+    'L,W,radius',
+    (
+        *((1, 4, 4), (3, 4, 3), (13, 3, 3), (24, 4, 2), (29, 2, 5)),
+        *((3, 4, None), (13, 3, None), (24, 4, None)),
+    ),
 )
 def test_blocks_match_all_pairs(L, W, radius, piece_bytes, monkeypatch):
   """Values and gradients; the radius of a layer may be traced."""
   monkeypatch.setattr(long_attention, 'PIECE_BYTES', piece_bytes)
+  gradients = functools.partial(gradients_and_value, argnums=tuple(range(5)))
   with jax.enable_x64(True):
     *arrays, mask = example(L)
-    sees = all_pairs(*jax.tree.map(jnp.ones_like, arrays), mask, radius) != 0
+    sees = all_pairs(*jax.tree.map(jnp.ones_like, arrays), mask, W, radius) != 0
 
     def blocks(*given):
-      context = in_blocks(*given, W, radius)
-      return jnp.where(sees, context, 0)
+      return jnp.where(sees, in_blocks(*given, W, radius), 0)
 
-    assert_same(
-        gradients_and_value(blocks, *arrays, mask, argnums=(0, 1, 2, 3, 4)),
-        gradients_and_value(
-            lambda *given: all_pairs(*given, radius),
-            *arrays,
-            mask,
-            argnums=(0, 1, 2, 3, 4),
-        ),
-        1e-12,
-    )
-
-
-@pytest.mark.parametrize('piece_bytes', (1, 1 << 20))
-@pytest.mark.parametrize('L,W', ((3, 4), (13, 3), (24, 4)))
-def test_blocks_alone_match_all_pairs(L, W, piece_bytes, monkeypatch):
-  """A query reads its own block alone."""
-  monkeypatch.setattr(long_attention, 'PIECE_BYTES', piece_bytes)
-  queries, keys, values, *_, mask = example(L)
-  none = local_attention.Further(keys[:, :0], values[:, :0], mask[:, :0])
-  window = local_attention.Window(W, W, W, None, none, sides=0)
-  got = local_attention.in_blocks(queries, keys, values, mask, window)
-  block = np.arange(L) // W
-  seen = mask[:, None] & (block == block[:, None])
-  scores = jnp.einsum('bthk,bshk->bhts', queries, keys)
-  weights = jax.nn.softmax(jnp.where(seen[:, None], scores, -1e30))
-  want = jnp.einsum('bhts,bshk->bthk', weights, values)
-  is_read = seen.any(-1)[..., None, None]
-  np.testing.assert_allclose(got * is_read, want * is_read, rtol=0, atol=1e-5)
+    want = gradients(lambda *given: all_pairs(*given, W, radius), *arrays, mask)
+    assert_same(gradients(blocks, *arrays, mask), want, 1e-12)
