@@ -108,9 +108,8 @@ def _pair(size, row, column, bias):
 
 def _scores(q, k, line, counts):
   """Scores of a pair, [B, H, size, size]; -inf at later keys."""
-  precise = jnp.promote_types(q.dtype, jnp.float32)
-  scores = jnp.einsum('bthk,bshk->bhts', q, k, preferred_element_type=precise)
-  return jnp.where(counts, scores + diagonals(line, counts.shape[0]), -jnp.inf)
+  bias = diagonals(line, counts.shape[0])
+  return jnp.where(counts, long_attention.scores(q, k, bias=bias), -jnp.inf)
 
 
 def _over_pairs(length, size, update, carry):

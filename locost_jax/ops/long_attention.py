@@ -298,14 +298,7 @@ def masked_scores(queries, keys, mask, is_new):
 
   queries [B, T, H, K], keys [B, S, H, K].
   """
-  precise = jnp.promote_types(queries.dtype, jnp.float32)
-  return masked(
-      jnp.einsum(
-          'bthk,bshk->bhts', queries, keys, preferred_element_type=precise
-      ),
-      mask,
-      is_new,
-  )
+  return masked(scores(queries, keys), mask, is_new)
 
 
 def masked(scores, mask, is_new):
