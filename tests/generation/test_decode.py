@@ -255,26 +255,6 @@ def test_enough_beams_find_the_best_of_all_texts():
       assert tokens[document].tolist() == [*best[1], 0, 0][:3]
 
 
-@pytest.mark.parametrize(
-    'changes', (dict(), dict(num_beams=3), dict(temperature=0.8))
-)
-def test_pieces_match_the_whole(changes):
-  """Two tokens at a time, with a last piece that is too long."""
-  settings = decode_settings.Settings(max_length=7, **changes)
-  table, zeros = random_table(0, 6, 7, 9), jnp.zeros(6, jnp.int32)
-  keys = jax.random.split(jax.random.key(0), 6)
-  state = decode.begin(settings, (zeros, zeros), 6, keys)
-  piece = jax.jit(functools.partial(decode.advance, settings, step))
-  for until in (2, 4, 6, 8):
-    assert state['position'] == until - 2
-    state = piece(table, state, until)
-  assert piece._cache_size() == 1  # pylint: disable=protected-access
-  for got, want in zip(
-      decode.finish(settings, state), run(settings, table, keys)
-  ):
-    np.testing.assert_array_equal(got, want)
-
-
 @pytest.mark.parametrize('num_beams', (1, 2))
 def test_the_loop_stops_when_all_documents_are_done(num_beams):
   table = np.zeros((2, 9, MEMORIES, 6), np.float32)
@@ -376,20 +356,6 @@ def test_a_nucleus_may_be_larger_than_the_first_sort(spread):
   assert (abs((got > 0).sum(1) - sizes) <= 1).all()  # 600 roundings
   both = (got > 0) & (want > 0)
   np.testing.assert_allclose(got[both], want[both], rtol=5e-3)
-
-
-def test_a_sample_depends_on_its_own_key_only():
-  settings = decode_settings.Settings(method='sample', max_length=6)
-  table = random_table(0, 6, 6, 9, -2.0)
-  keys = jax.random.split(jax.random.key(0), 6)
-  tokens, _ = run(settings, table, keys)
-  np.testing.assert_array_equal(tokens, run(settings, table, keys)[0])
-  order = np.array([4, 2, 5])
-  np.testing.assert_array_equal(
-      run(settings, table[order], keys[order])[0], tokens[order]
-  )
-  others, _ = run(settings, table, keys[::-1])
-  assert (others != tokens).any(1).all()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from locost_jax.config import decode_settings
 from locost_jax.generation import generate
@@ -24,35 +23,6 @@ METHODS = {
 
 def padded(tokens, length=10):
   return np.pad(tokens, ((0, 0), (0, length - tokens.shape[1])))
-
-
-def slow_greedy(summarizer, inputs, mask, max_length):
-  """Runs the whole decoder again for every token, one row at a time."""
-  apply = jax.jit(summarizer.model.apply)
-  outputs = []
-  for row, row_mask in zip(inputs, mask):
-    written = []
-    while len(written) < max_length and (not written or written[-1] != 1):
-      targets_in = np.zeros((1, max_length), np.int32)
-      targets_in[0, 1 : 1 + len(written)] = written[: max_length - 1]
-      logits = apply(
-          {'params': summarizer.params}, row[None], targets_in, row_mask[None]
-      )
-      written.append(int(logits[0, len(written)].argmax()))
-    outputs.append(written + [0] * (max_length - len(written)))
-  return np.array(outputs)
-
-
-def test_greedy_matches_the_slow_loop_with_and_without_eos(
-    summarizer, documents
-):
-  """One batch of ragged inputs; rows write eos early, late and never."""
-  want = slow_greedy(summarizer, *documents, 10)
-  ends = (want == 1).any(1)
-  assert ends.any() and not ends.all(), 'the case must have both kinds of rows'
-  assert (want[ends] == 0).any(), 'and an end before the maximum'
-  got = summarizer.generate(*documents, max_length=10)
-  np.testing.assert_array_equal(padded(got), want)
 
 
 @products.parametrize('method', METHODS, ('beams',))
@@ -75,49 +45,6 @@ def test_a_text_depends_on_its_document_only(summarizer, documents, method):
     np.testing.assert_array_equal(padded(alone), together[i : i + 1])
   longer = np.pad(inputs, ((0, 0), (0, 40 - 11)))
   np.testing.assert_array_equal(padded(write(longer)), together)
-
-
-@pytest.mark.parametrize(
-    'options',
-    (
-        dict(),
-        dict(num_beams=3, no_repeat_ngram_size=2, min_length=4),
-        dict(num_beams=2, length_penalty_form='gnmt', forced_last_token=1),
-        dict(method='sample', top_k=5),
-        dict(num_beams=3, encoder_no_repeat_ngram_size=2),
-    ),
-    ids=('greedy', 'beams', 'gnmt', 'sampling', 'not_of_the_input'),
-)
-def test_scores_match_the_parallel_decoder(summarizer, documents, options):
-  """The reported score is the log p of the text under teacher forcing."""
-  settings = decode_settings.Settings(
-      max_length=10, length_penalty=0.8, **options
-  )
-  inputs, mask = documents
-  seeds = generate.document_seeds(inputs, mask, 0)
-  tokens, scores = map(
-      np.asarray,
-      generate.generate(
-          summarizer.model, summarizer.params, inputs, mask, settings, seeds
-      ),
-  )
-  targets_in = np.pad(tokens, ((0, 0), (1, 0)))[:, :-1]
-  logits = summarizer.logits(inputs, targets_in, mask).astype(np.float64)
-  log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-  log_p = np.take_along_axis(log_p, tokens[..., None], -1)[..., 0]
-  if settings.forced_last_token == 1:
-    log_p[:, -1] = 0
-  ended = (tokens == 1).any(1)
-  assert ended.any() and (settings.forced_last_token == 1 or not ended.all())
-  length = np.where(ended, (tokens == 1).argmax(1) + 1, 10)
-  total = (log_p * (np.arange(10) < length[:, None])).sum(1)
-  if settings.length_penalty_form == 'gnmt':
-    base = (5 + length) / 6
-  else:
-    base = np.where(ended, length, 1 + length)
-  np.testing.assert_allclose(
-      scores, total / base**settings.length_penalty, rtol=2e-5
-  )
 
 
 def test_beams_do_not_copy_the_document(summarizer):
