@@ -387,8 +387,6 @@ def test_simcas_matches_the_paper(name, size):
       'selector.limit': 2048,
       'selector.reward_scale': 1e4,
       'selector.skip': 'release',
-      'selector.trace': 'position',
-      'selector.baseline': 'critic',
       'eval.batch_size': 1,
       'checkpoint.metric': 'rouge_mean',
       'decode.num_beams': beams,

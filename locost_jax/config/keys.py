@@ -227,15 +227,6 @@ SELECTOR = {
     ),
     'reward_scale': Key(10000.0, 'reward of a summary of probability 1'),
     'skip': Key('release', "reward of skipped tokens, of 'release' or 'paper'"),
-    'trace': Key(
-        'position',
-        'advantages of the next chunk to propagate: the one at the same '
-        "'position', their 'mean', or 'none'",
-    ),
-    'baseline': Key(
-        'critic',
-        "baseline of the rewards: a 'critic', or the 'mean' of the chunk",
-    ),
     'lambda': Key(0.95, 'lambda of generalised advantage estimation', _SHARE),
 }
 
@@ -364,6 +355,8 @@ KEYS |= {
 REMOVED = {
     'data.packing': (False, None),  # several short documents in a row
     'train.batch_tokens': (0, None),  # tokens in a step, not documents
+    'selector.trace': ('position',),  # advantages of the next chunk
+    'selector.baseline': ('critic',),  # of the rewards
 }
 
 # Flags of all commands, except choices, which absl checks. COMMAND.FLAG is a

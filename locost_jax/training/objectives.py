@@ -55,7 +55,7 @@ def make_programs(config, model, mesh):
   shapes = jax.eval_shape(
       functools.partial(step_lib.init_params, model=model), key
   )
-  objective = make(config, model, shapes)
+  objective = OBJECTIVES[config.train.objective](config, model, shapes)
   shardings = sharding.state_shardings(
       mesh, jax.eval_shape(objective.init, key)
   )
@@ -69,11 +69,6 @@ def make_programs(config, model, mesh):
           out_shardings=(shardings, sharding.replicated(mesh)),
       ),
   )
-
-
-def make(config, model, shapes):
-  """Makes the objective of a run; `check` accepts its config."""
-  return OBJECTIVES[config.train.objective](config, model, shapes)
 
 
 def likelihood(config, model, shapes):
@@ -220,4 +215,4 @@ def check(config):
         "config.model.name='simcas' with config.model.select='ppo', or "
         "config.train.objective='likelihood'"
     )
-  ppo.check(config.selector)
+  check_choice('selector.skip', config.selector.skip, ppo.SKIP)

@@ -26,11 +26,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from locost_jax.errors import check_choice
-
 SKIP = ('release', 'paper')
-TRACES = ('position', 'mean', 'none')
-BASELINES = ('critic', 'mean')
 
 
 def rewards(
@@ -63,9 +59,7 @@ def rewards(
   return jnp.where(tokens, jnp.where(actions, of_selected, of_skipped), 0)
 
 
-def advantages(
-    rewards, values, tokens, gamma=0.998, decay=0.95, trace='position'
-):
+def advantages(rewards, values, tokens, gamma=0.998, decay=0.95):
   """Generalised advantage estimation over the chunks of documents.
 
   Args:
@@ -73,8 +67,6 @@ def advantages(
     values: [B, C, J], the critic's values during the rollout.
     tokens: bool [B, C, J]; a chunk without tokens is skipped.
     gamma: discount per chunk.
-    trace: which advantage of the next chunk is propagated: the one at the same
-      'position', their 'mean', or 'none'.
 
   Returns:
     (advantages, returns) [B, C, J]: returns = advantages + values, the critic's
@@ -86,13 +78,8 @@ def advantages(
     r, v, is_token = chunk
     delta = r + gamma * value_after[:, None] - v
     own = jnp.where(is_token, delta + gamma * decay * after, 0)
-    passed = own
-    if trace == 'mean':
-      passed = jnp.broadcast_to(mean(own, is_token)[:, None], own.shape)
-    elif trace == 'none':
-      passed = jnp.zeros_like(own)
     has_tokens = is_token.any(-1)
-    after = jnp.where(has_tokens[:, None], passed, after)
+    after = jnp.where(has_tokens[:, None], own, after)
     return (after, jnp.where(has_tokens, mean(v, is_token), value_after)), own
 
   chunks = jax.tree.map(lambda x: x.swapaxes(0, 1), (rewards, values, tokens))
@@ -100,14 +87,6 @@ def advantages(
   _, found = jax.lax.scan(step, start, chunks, reverse=True)
   found = found.swapaxes(0, 1)
   return found, jnp.where(tokens, found + values, 0)
-
-
-def above_mean(rewards, tokens):
-  """Advantages without a critic: rewards minus the mean of their chunk.
-
-  Rewards [B, C, J], tokens bool [B, C, J] -> [B, C, J]; 0 for padding.
-  """
-  return jnp.where(tokens, rewards - mean(rewards, tokens)[..., None], 0)
 
 
 class Losses(NamedTuple):
@@ -165,10 +144,3 @@ def mean(x, mask):
   """Returns the masked mean along the last axis; 0 where the mask is empty."""
   total = jnp.sum(jnp.where(mask, x, 0), -1)
   return total / jnp.maximum(mask.sum(-1), 1)
-
-
-def check(config):
-  """Raises an InputError for unknown names in config.selector."""
-  check_choice('selector.skip', config.skip, SKIP)
-  check_choice('selector.trace', config.trace, TRACES)
-  check_choice('selector.baseline', config.baseline, BASELINES)

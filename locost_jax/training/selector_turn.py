@@ -29,6 +29,7 @@ from locost_jax.training import ppo
 from locost_jax.training import step as step_lib
 
 FROZEN = (r'selector/.*', 0.0)  # a row of optim.groups
+_GROUPS = (FROZEN[0], 1.0), (r'.*', 0.0)  # what a turn trains
 METRICS = (
     'reward',  # mean of R
     'selected',  # tokens that the decoder reads, of a document
@@ -66,12 +67,6 @@ class SelectorTurn:
     self._model, self._settings = model, config.selector
     self._pieces = config.train.accumulate
     self._merge = functools.partial(lora.merge, alpha=config.train.lora.alpha)
-    no_critic = ((r'selector/critic/.*', 0.0),)
-    self.groups = (
-        *(no_critic if config.selector.baseline == 'mean' else ()),
-        (r'selector/.*', 1.0),
-        (r'.*', 0.0),
-    )
     self._optimizer = optax.chain(
         optax.scale_by_adam(),
         optax.scale(-np.float32(config.selector.learning_rate)),
@@ -83,7 +78,7 @@ class SelectorTurn:
 
   def init(self, params):
     """The optimiser's state before the first turn."""
-    return self._optimizer.init(optim.split(params, self.groups)[0])
+    return self._optimizer.init(optim.split(params, _GROUPS)[0])
 
   def skip(self, params, opt_state, last, batch):
     """Returns the result of `take` for a step without a turn."""
@@ -93,7 +88,7 @@ class SelectorTurn:
   def take(self, params, opt_state, last, batch, rng):
     """Takes a turn."""
     del last
-    trained, frozen = optim.split(params, self.groups)
+    trained, frozen = optim.split(params, _GROUPS)
     start = trained, opt_state
     pieces = step_lib.split_batch(batch, self._pieces)
     keys = jax.random.split(rng, self._pieces)
@@ -219,26 +214,16 @@ def _credit(rollout, reward, attention, settings):
       settings.limit,
       settings.skip,
   )
-  if settings.baseline == 'mean':
-    values = returns = jnp.zeros_like(rewards)
-    gains = ppo.above_mean(rewards, tokens)
-  else:
-    values = rollout.values
-    gains, returns = ppo.advantages(
-        rewards,
-        values,
-        tokens,
-        settings.gamma,
-        settings['lambda'],
-        settings.trace,
-    )
+  gains, returns = ppo.advantages(
+      rewards, rollout.values, tokens, settings.gamma, settings['lambda']
+  )
   return Experience(
       observations=rollout.observations,
       tokens=tokens,
       state=rollout.state,
       actions=actions,
       log_probs=rollout.log_probs,
-      values=values,
+      values=rollout.values,
       advantages=gains,
       returns=returns,
   )
@@ -334,13 +319,8 @@ def mean_losses(trained, some, judge, settings):
 
   `some` is an `Experience` of arrays [B, n, ...], state [B, D].
   """
-  log_probs, entropies, values = judge(
-      trained, some.observations, some.state, some.actions
-  )
-  if settings.baseline == 'mean':
-    values = jnp.zeros_like(values)
   found = ppo.losses(
-      (log_probs, entropies, values),
+      judge(trained, some.observations, some.state, some.actions),
       (some.log_probs, some.values, some.advantages, some.returns),
       some.tokens,
       settings.clip,

@@ -5,7 +5,6 @@ import functools
 import itertools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -13,7 +12,6 @@ import pytest
 from configs import default
 from locost_jax import models
 from locost_jax.models import parameters
-from locost_jax.models import selector as selector_lib
 from locost_jax.training import objectives
 from locost_jax.training import optim
 from locost_jax.training import ppo
@@ -23,6 +21,7 @@ from locost_jax.workdir import checkpoint
 from tests import batches
 from tests import small_training
 from tests.models import small
+from tests.training import test_ppo
 
 B, C, L, T = 4, 3, 12, 6
 START, PAD, END = 0, 1, 2
@@ -72,7 +71,7 @@ def build(select='ppo', dropout_rate=0.1):
 
 def make_objective(config):
   model = models.build(config.model)
-  return objectives.make(config, model, parameters.abstract_params(model))
+  return objectives.simcas(config, model, parameters.abstract_params(model))
 
 
 def first_state(objective):
@@ -114,7 +113,15 @@ def test_steps_between_turns_freeze_the_selector():
   assert not differs(split(after.params)[0], split(before.params)[0])
   assert differs(split(after.params)[1], split(before.params)[1])
   assert metrics['turns'] == 0 and metrics['reward'] == 0
-  # It equals a plain train step with the same selected tokens.
+  # A turn changes only the selector.
+  _, turned, metrics = one_step()
+  assert not differs(split(turned.params)[1], split(after.params)[1])
+  assert differs(split(turned.params)[0], split(before.params)[0])
+  assert metrics['turns'] == 1
+  assert 1 <= metrics['selected'] <= C * (L - 1)
+  assert 0 < metrics['selected_share'] < 1
+  assert 0 < metrics['selected_attention'] < 1
+  # The first equals a plain train step with the same selected tokens.
   frozen = copy.deepcopy(config)
   frozen.optim.groups = (selector_turn.FROZEN,)
   model = models.build(config.model)
@@ -144,29 +151,6 @@ def test_steps_between_turns_freeze_the_selector():
   assert again['reward'] == metrics['reward'] and again['turns'] == 1
 
 
-@pytest.mark.simcas
-def test_a_turn_changes_only_the_selector():
-  before, after, metrics = one_step()
-  _, without, _ = one_step(every=2)
-  assert not differs(split(after.params)[1], split(without.params)[1])
-  assert differs(split(after.params)[0], split(before.params)[0])
-  assert metrics['turns'] == 1
-  assert 1 <= metrics['selected'] <= C * (L - 1)
-  assert 0 < metrics['selected_share'] < 1
-  assert 0 < metrics['selected_attention'] < 1
-
-
-@pytest.mark.simcas
-def test_the_mean_baseline_trains_no_critic():
-  before, after, metrics = one_step(baseline='mean')
-  one, other = (x.params['selector'] for x in (before, after))
-  assert differs(one['actor'], other['actor'])
-  assert not differs(one['critic'], other['critic'])
-  assert metrics['value_loss'] == 0
-  paths = parameters.flatten(after.opt_state['selector'][0].mu)
-  assert paths and not any('critic' in path for path in paths)
-
-
 @functools.cache
 def experience_of_batch():
   """Returns (parameters, experience, metrics) of a batch, without dropout."""
@@ -180,29 +164,6 @@ def experience_of_batch():
   batch = make_batch() | {step_lib.SEEDS: seeds}
   found = jax.jit(collect)(params, batch, jax.random.key(3))
   return params, *jax.tree.map(np.asarray, found)
-
-
-def plain_rewards(R, attention, rollout, limit):
-  """Equations 9 and 10 of one document, token by token."""
-  of_tokens, first = attention[:, 1:], attention[0, 0]
-  tokens, actions = rollout.tokens[0], rollout.actions[0]
-  selected = np.sum(tokens & actions)
-  share = selected if selected > limit else max(np.sum(tokens), limit)
-  found = np.zeros(tokens.shape)
-  for c, j in np.argwhere(tokens):
-    taken = R * of_tokens[c, j] / (1 - first)
-    found[c, j] = taken if actions[c, j] else R / share
-  return found
-
-
-def plain_advantages(rewards, values, tokens, gamma=0.998, decay=0.95):
-  """Generalised advantage estimation of one document, from the last chunk."""
-  gains, after, value_after = np.zeros(rewards.shape), 0.0, 0.0
-  for c in reversed(range(len(rewards))):
-    own = rewards[c] + gamma * value_after - values[c] + gamma * decay * after
-    gains[c] = after = np.where(tokens[c], own, 0)
-    value_after = values[c][tokens[c]].mean()
-  return gains
 
 
 @pytest.mark.simcas
@@ -235,17 +196,23 @@ def test_experience_equals_a_loop_over_documents():
     )
     log_p = logits[0] - np.log(np.exp(logits[0]).sum(-1, keepdims=True))
     reward = 1e4 * np.exp(np.mean(log_p[np.arange(count), targets]))
-    given = plain_rewards(reward, attention[0], rollout, settings.limit)
-    gains = plain_advantages(given, rollout.values[0], rollout.tokens[0])
+    is_token, actions = rollout.tokens[0], rollout.actions[0]
+    attended.append(1 - attention[0, 0, 0])
+    given = test_ppo.rewards_by_loop(
+        *(reward, attention[0, :, 1:], attention[0, 0, 0]),
+        *(actions, is_token, settings.limit),
+    )
+    gains = test_ppo.advantages_by_loop(
+        given, rollout.values[0], is_token, 0.998, 0.95
+    )
     for name, own in (
         ('advantages', gains),
         ('returns', gains + rollout.values[0]),
-        ('actions', rollout.actions[0]),
+        ('actions', actions),
         ('log_probs', rollout.log_probs[0]),
         ('values', rollout.values[0]),
-        ('tokens', rollout.tokens[0]),
+        ('tokens', is_token),
     ):
-      is_token = rollout.tokens[0]
       np.testing.assert_allclose(
           getattr(found, name)[b, :chunks][is_token],
           own[is_token],
@@ -255,8 +222,7 @@ def test_experience_equals_a_loop_over_documents():
       )
     assert not found.tokens[b, chunks:].any()
     rewards.append(reward)
-    selected.append(int(np.sum(rollout.actions & rollout.tokens)))
-    attended.append(1 - attention[0, 0, 0])
+    selected.append(int(np.sum(actions & is_token)))
   np.testing.assert_allclose(metrics['reward'], np.mean(rewards), rtol=1e-5)
   assert metrics['selected'] == np.mean(selected)
   np.testing.assert_allclose(
@@ -381,7 +347,7 @@ def test_a_turn_that_is_not_finite_changes_no_selector():
 
 
 def test_sampling_depends_only_on_the_document_and_the_step():
-  """It does not depend on the row, the padding or the pieces."""
+  """It does not depend on the row or the pieces."""
   model, batch = build(), make_batch()
   seeds = lambda batch, key: np.asarray(
       objectives.sampling_seeds(batch, jax.random.key(key), model)
@@ -390,32 +356,14 @@ def test_sampling_depends_only_on_the_document_and_the_step():
   order = [2, 0, 3, 1]
   shuffled = jax.tree.map(lambda x: x[np.array(order)], batch)
   np.testing.assert_array_equal(seeds(shuffled, 0), first[order])
-  wide = np.pad(
-      batch['encoder_input_tokens'],
-      ((0, 0), (0, 2), (0, 0)),
-      constant_values=PAD,
-  )
-  np.testing.assert_array_equal(seeds({'encoder_input_tokens': wide}, 0), first)
   assert (seeds(batch, 1) != first).all() and len(set(first)) == B
-  drawn = selector_lib.uniform(jnp.asarray(first), C, L)
-  assert len(np.unique(drawn)) == drawn.size
 
 
 def test_the_last_target_is_read_if_positions_suffice():
-  model, batch = build(), make_batch()
-  tokens, counts = selector_turn.targets_read(batch, model)
-  np.testing.assert_array_equal(tokens[:, 1:], batch['decoder_target_tokens'])
-  assert (tokens[:, 0] == START).all()
-  np.testing.assert_array_equal(
-      counts.sum(1), 1 + batch['decoder_loss_weights'].sum(1)
-  )
-  full = dict(
-      decoder_input_tokens=np.full((1, L), 9),
-      decoder_target_tokens=np.full((1, L), 9),
-      decoder_loss_weights=np.ones((1, L)),
-  )
-  tokens, counts = selector_turn.targets_read(full, model)
-  assert tokens.shape == counts.shape == (1, L)
+  full = batches.as_batch(*np.full((3, 1, L), 9))
+  for batch, T_read in (make_batch(), T + 1), (full, L):
+    for read in selector_turn.targets_read(batch, build()):
+      assert read.shape[1] == T_read
 
 
 @pytest.mark.simcas

@@ -159,41 +159,48 @@ def documents(seed=0, B=3, C=5, J=6):
   return rng, tokens
 
 
-def own_chunks(tokens):
-  return [c for c in range(len(tokens)) if tokens[c].any()]
+def advantages_by_loop(rewards, values, tokens, gamma, decay):
+  """Advantages [C, J] of one document, from its last chunk to the first."""
+  gains, after, value_after = np.zeros(rewards.shape), 0.0, 0.0
+  for c in reversed(range(len(tokens))):
+    if tokens[c].any():
+      own = rewards[c] + gamma * value_after - values[c] + gamma * decay * after
+      gains[c] = after = np.where(tokens[c], own, 0)
+      value_after = values[c][tokens[c]].mean()
+  return gains
 
 
-@pytest.mark.parametrize('trace', ppo.TRACES)
-def test_advantages_equal_a_loop(trace):
-  """Loops over documents and chunks, from last to first."""
+def test_advantages_equal_a_loop():
   rng, tokens = documents()
   rewards, values = (rng.normal(size=tokens.shape) for _ in range(2))
   with jax.enable_x64():
-    advantages = jax.jit(functools.partial(ppo.advantages, trace=trace))
     gains, returns = jax.device_get(
-        advantages(rewards, values, tokens, 0.9, 0.8)
+        jax.jit(ppo.advantages)(rewards, values, tokens, 0.9, 0.8)
     )
   for row, own in enumerate(tokens):
-    after, value_after = np.zeros(own.shape[1]), 0.0
-    for c in reversed(own_chunks(own)):
-      here = np.flatnonzero(own[c])
-      expected = np.zeros(own.shape[1])
-      for j in here:
-        delta = rewards[row, c, j] + 0.9 * value_after - values[row, c, j]
-        expected[j] = delta + 0.9 * 0.8 * after[j]
-        np.testing.assert_allclose(
-            returns[row, c, j], expected[j] + values[row, c, j], 0, 1e-12
-        )
-      np.testing.assert_allclose(gains[row, c], expected, 0, 1e-12)
-      value_after = np.mean([values[row, c, j] for j in here])
-      if trace == 'position':
-        after = expected
-      elif trace == 'mean':
-        after = np.full_like(after, np.mean(expected[here]))
-    assert not gains[row][~own].any() and not returns[row][~own].any()
+    expected = advantages_by_loop(rewards[row], values[row], own, 0.9, 0.8)
+    np.testing.assert_allclose(gains[row], expected, 0, 1e-12)
+    expected = np.where(own, expected + values[row], 0)
+    np.testing.assert_allclose(returns[row], expected, 0, 1e-12)
 
 
 jitted_rewards = jax.jit(ppo.rewards, static_argnames='skip')
+
+
+def rewards_by_loop(
+    reward, attention, first, actions, tokens, limit, skip='release'
+):
+  """Equations 9 and 10 of one document, token by token: [C, J]."""
+  places = list(zip(*np.nonzero(tokens)))
+  share = sum(actions[place] for place in places)
+  if share < limit or (skip == 'release' and share == limit):
+    share = len(places) if skip == 'paper' else max(len(places), limit)
+  found = np.zeros(tokens.shape)
+  for place in places:
+    found[place] = reward / share
+    if actions[place]:
+      found[place] = reward * attention[place] / (1 - first)
+  return found
 
 
 @pytest.mark.parametrize('skip', ppo.SKIP)
@@ -210,19 +217,9 @@ def test_rewards_equal_a_loop(skip, limit):
     found = jax.device_get(
         jitted_rewards(reward, attention, first, actions, tokens, limit, skip)
     )
-  for row in range(3):
-    places = list(zip(*np.nonzero(tokens[row])))
-    selected = [place for place in places if actions[row][place]]
-    many = len(selected) > limit or (skip == 'paper' and len(selected) == limit)
-    share = len(selected)
-    if not many:
-      share = len(places) if skip == 'paper' else max(len(places), limit)
-    for place in places:
-      expected = reward[row] / share
-      if place in selected:
-        expected = reward[row] * attention[row][place] / (1 - first[row])
-      np.testing.assert_allclose(found[row][place], expected, 1e-12)
-    assert not found[row][~tokens[row]].any()
+  for own, *given in zip(found, reward, attention, first, actions, tokens):
+    expected = rewards_by_loop(*given, limit, skip)
+    np.testing.assert_allclose(own, expected, 1e-12)
 
 
 def likelihood(logits, targets, written, scale=1e4):
@@ -288,16 +285,3 @@ def test_padding_has_no_gradient():
     assert np.isfinite(grad).all()
     assert not np.asarray(grad)[~tokens].any()
   np.testing.assert_allclose(total(bad), total(new), 1e-5)
-
-
-def test_rewards_above_the_mean():
-  rng, tokens = documents(4)
-  rewards = rng.normal(size=tokens.shape)
-  found = np.asarray(jax.jit(ppo.above_mean)(rewards, tokens))
-  for row, own in enumerate(tokens):
-    for c in own_chunks(own):
-      expected = rewards[row, c][own[c]]
-      np.testing.assert_allclose(
-          found[row, c][own[c]], expected - expected.mean(), 0, 1e-6
-      )
-  assert not found[~tokens].any()
