@@ -253,8 +253,8 @@ def test_flags_exist(monkeypatch, command):
   monkeypatch.chdir(ROOT)
   monkeypatch.setattr(  # WORKDIRs that the reader has
       resume,
-      'read_settings',
-      lambda path: (commands.load_config('configs/finetune.py'), path),
+      'find_settings',
+      lambda path, _: (commands.load_config('configs/finetune.py'), path),
   )
   run = run_of(command)
   words = shlex.split(f'{command} {run.more}')

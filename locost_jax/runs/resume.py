@@ -39,6 +39,8 @@ _TRAINING_ONLY = re.compile(r'model\.(\w+_)?dropout_rate')
 def find_settings(workdir, is_needed):
   """Returns (config, its path) of the run in WORKDIR, also gs://, or None.
 
+  Converted weights are a run of the default config, without a training.
+
   Raises:
     InputError: it is needed, and there is no run.
   """
@@ -47,13 +49,17 @@ def find_settings(workdir, is_needed):
   if object_store.is_uri(workdir):
     object_store.forget(workdir)
     copy = object_store.local(copy)
-  run = read_settings(os.path.dirname(copy))
-  if run is None and is_needed:
-    raise InputError(
-        f'--workdir={workdir}: no config.json of a run in it; expected '
-        'the WORKDIR of a run, or --config=FILE'
-    )
-  return run
+  stored = phases_lib.read_config(os.path.dirname(copy)) or {}
+  if 'train' not in stored:
+    if is_needed:
+      raise InputError(
+          f'--workdir={workdir}: no config.json of a run in it; expected '
+          'the WORKDIR of a run, or --config=FILE'
+      )
+    return None
+  if is_converted(stored):
+    stored = dict(stored, train={})
+  return make_config(stored), copy
 
 
 def check_unchanged(setups, workdir):
@@ -188,11 +194,6 @@ def list_differences(stored, config, keys='.*', free=_FREE):
   }
 
 
-def fill_defaults(stored):
-  """Returns a config.json in which keys newer than the run have defaults."""
-  return _fill(stored, default_values(stored['model']['name']))
-
-
 def default_values(model):
   """Returns the defaults of all keys of a run, as nested dicts."""
   from configs import default  # loading the config made it importable
@@ -240,20 +241,6 @@ def _show(value):
   return files.show_value(value)
 
 
-def read_settings(workdir):
-  """Returns (config, its path) of the run in WORKDIR; None if it has no run.
-
-  Converted weights are a run of the default config, without a training.
-  `configs` must be importable (`config_files`).
-  """
-  stored = phases_lib.read_config(workdir)
-  if stored is None or 'train' not in stored:
-    return None
-  if is_converted(stored):
-    stored = dict(stored, train={})
-  return make_config(stored), f'{workdir}/{phases_lib.CONFIG_FILE}'
-
-
 def is_converted(stored):
   """Whether a config.json is what `convert` wrote: a model, no training."""
   return 'train' in stored and 'optim' not in stored
@@ -261,10 +248,10 @@ def is_converted(stored):
 
 def make_config(stored):
   """Returns a run's config as it was given, except for model.vocab_size."""
-  models.check_choice('model.name', stored['model']['name'], models.MODELS)
-  stored = dict(stored)
+  name, stored = stored['model']['name'], dict(stored)
+  models.check_choice('model.name', name, models.MODELS)
   shares = stored.pop(phases_lib.SHARES, {})
-  config = ConfigDict(_with_tuples(fill_defaults(stored)))
+  config = ConfigDict(_with_tuples(_fill(stored, default_values(name))))
   with config.optim.ignore_type():
     for key in optim.STEP_KEYS:
       config.optim[key] = shares.get(f'optim.{key}', config.optim[key])

@@ -134,9 +134,7 @@ def read_totals(path, step, logged):
 
 def keys(path):
   """Returns the sorted names of all numbers in a metrics.jsonl."""
-  _expect_file(path)
-  rows = [row for _, row in _read_lines(path)]
-  return sorted({name for row in rows for name in row} - {'step'})
+  return sorted({name for row in _read_rows(path) for name in row} - {'step'})
 
 
 def read_curve(path, key):
@@ -147,8 +145,7 @@ def read_curve(path, key):
   Raises:
     InputError: no such file, or no line has the key.
   """
-  _expect_file(path)
-  rows = [row for _, row in _read_lines(path)]
+  rows = _read_rows(path)
   found = [(row['step'], row[key]) for row in rows if row.get(key) is not None]
   if not found:
     known = ', '.join(keys(path))
@@ -161,9 +158,10 @@ def read_curve(path, key):
   return list(steps), list(values)
 
 
-def _expect_file(path):
+def _read_rows(path):
   if not Path(path).exists():
     raise InputError(f'{path}: no such file; expected metrics.jsonl of a run')
+  return [row for _, row in _read_lines(path)]
 
 
 def truncate(path, step, is_evaluated=True):

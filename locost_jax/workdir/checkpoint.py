@@ -339,5 +339,4 @@ def find_metrics(step_directory):
 
 @functools.lru_cache  # once per line
 def _warn_once(line):
-  if line:
-    print(line, file=sys.stderr, flush=True)
+  print(line, file=sys.stderr, flush=True)
