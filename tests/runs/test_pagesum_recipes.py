@@ -1,7 +1,6 @@
 """configs/pagesum.py at a small size: compiled programs, and a summary."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from tests import products
 from tests.data.rows import paged
 from tests.runs import test_main
 
-ROOT = Path(__file__).parents[2]
 SMALL = (
     'model.d_model=16 model.d_ff=16 model.decoder_d_ff=16 model.num_heads=2 '
     'model.num_layers=1 model.num_decoder_layers=1 data.check_sizes=False '
@@ -24,34 +22,31 @@ SMALL = (
 ).split()
 
 
-def make_corpora(folder, tasks, rows):
-  """Writes the same rows as each split of each corpus."""
-  for task in tasks:
+def small_recipes(config, small, rows, monkeypatch, folder):
+  """Returns a function: name, *keys -> arguments of a recipe's command.
+
+  In the folder are a small vocabulary and, as each split of each corpus, rows.
+  """
+  monkeypatch.chdir(folder)
+  bart_files.write(folder / 'bart')
+  for task in {recipe.task for recipe in config.RECIPES.values()}:
     for split in 'train', 'validation', 'test':
       path = folder / 'corpora' / task / f'{split}.jsonl'
       test_main.write_rows(path, rows)
-
-
-def recipe(name, *keys):
-  """Returns the flags of configs/NAME.py, with keys, on a small vocabulary."""
-  keys = *keys, 'data.vocabulary=bart', 'train.init_from='
-  return [
-      f'--config={ROOT}/configs/{name}',
-      *(f'--config.{key}' for key in keys),
+  more = 'data.vocabulary=bart', 'train.init_from='
+  return lambda name, *keys: [
+      f'--config={config.__file__}:{name}',
+      *(f'--config.{key}' for key in (*small, *keys, *more)),
   ]
 
 
 @pytest.fixture
 def command(tmp_path, monkeypatch):
-  """Arguments of a recipe's command, in a directory with its corpora."""
-  monkeypatch.chdir(tmp_path)
-  bart_files.write(tmp_path / 'bart')
   rows = [
       paged(number, [f'Part {i} of paper {number}.' for i in range(1 + number)])
       for number in range(8)
   ]
-  make_corpora(tmp_path, {one.task for one in pagesum.RECIPES.values()}, rows)
-  return lambda name, *keys: recipe(f'pagesum.py:{name}', *SMALL, *keys)
+  return small_recipes(pagesum, SMALL, rows, monkeypatch, tmp_path)
 
 
 @products.few(
@@ -64,7 +59,7 @@ def test_programs_compile(name, command, succeed, tmp_path):
   (phase,) = json.loads(out)['phases']
   recipe = pagesum.RECIPES[name]
   assert phase['task'] == recipe.task
-  assert phase['batch']['documents'] == 4
+  assert phase['fits'] and phase['batch']['documents'] == 4
   assert phase['batch']['input_tokens'] == recipe.pages * 32
   assert not (tmp_path / 'runs').exists()
 

@@ -36,6 +36,33 @@ def continued(directory, steps, **optim):
   return setup.config.optim
 
 
+def test_continues_only_under_the_same_config(tmp_path):
+  """Some keys may change, others may not."""
+  setup = make_setup(tmp_path, 2)
+  begin(setup)
+  config = setup.config
+  free = (
+      'train.steps train.eval_every train.log_every train.checkpoint_every '
+      'train.max_nonfinite_steps train.timeout decode.max_length '
+      'eval.examples checkpoint.keep_best'
+  )
+  others = {'train.remat': 'full', 'mesh.data': 1, 'model.vocab_size': 0}
+  for key, value in (dict.fromkeys(free.split(), 7) | others).items():
+    section, last = key.split('.')
+    config[section][last] = value
+  resume.check_unchanged([setup], tmp_path)
+  config.train.batch_size = 64
+  config.data.seed, config.data.input_buckets = 5, (64,)
+  with pytest.raises(InputError) as error:
+    resume.check_unchanged([setup], tmp_path)
+  assert 'config.train.batch_size was 2, now 64' in str(error.value)
+  assert 'config.data.seed was 0, now 5' in str(error.value)
+  assert str(error.value).endswith(
+      ": give '--config.data.input_buckets=()' --config.data.seed=0 "
+      '--config.train.batch_size=2, or use another --workdir'
+  )
+
+
 SHARES = dict(warmup_steps=0.05, cooldown_steps=0.4)
 
 

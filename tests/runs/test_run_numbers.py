@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from locost_jax import main
 from locost_jax.config import progress
 from locost_jax.telemetry import step_times
 from locost_jax.telemetry import telemetry as telemetry_lib
@@ -27,8 +26,9 @@ def _rows(workdir):
   return test_main.read_rows(workdir / 'metrics.jsonl')
 
 
-def _run(workdir, start, steps, clock, **options):
-  """Logs steps of 2 seconds, 100 tokens, 4 documents and 3 TFLOP."""
+def _run(workdir, start=0, **options):
+  """Logs a step of 2 seconds, 4 documents and 3 TFLOP; returns its line."""
+  clock = Clock()
   out = telemetry_lib.Telemetry(
       workdir,
       9,
@@ -37,23 +37,17 @@ def _run(workdir, start, steps, clock, **options):
       progress.Progress(io.StringIO(), clock=clock),
       clock,
   )
-  try:
-    yield
-    for step in range(start + 1, start + steps + 1):
-      clock.now += 2
-      counts = dict(tokens=20_000_001, samples=4, flops=3e12)
-      out.progress(step, counts | {'loss': 3.0})
-      row = out.machine_metrics(20_000_001)
-      out.log(step, {f'train/{name}': row[name] for name in row})
-      yield
-  finally:
-    out.close()
+  clock.now += 2
+  counts = dict(tokens=20_000_001, samples=4, flops=3e12)
+  out.progress(start + 1, counts | {'loss': 3.0})
+  row = out.machine_metrics(20_000_001)
+  out.log(start + 1, {f'train/{name}': row[name] for name in row})
+  out.close()
+  return _rows(workdir)[-1]
 
 
 def test_unknown_numbers_are_absent(tmp_path):
-  list(_run(tmp_path / 'a', 0, 1, Clock()))
-  list(_run(tmp_path / 'b', 0, 1, Clock(), peak_tflops=1.5))
-  (plain,), (peak,) = _rows(tmp_path / 'a'), _rows(tmp_path / 'b')
+  plain, peak = _run(tmp_path / 'a'), _run(tmp_path / 'b', peak_tflops=1.5)
   names = (
       'tokens_per_second samples_per_second step_seconds data_wait peak_bytes '
       'total_tokens goodput run_seconds'
@@ -65,30 +59,7 @@ def test_unknown_numbers_are_absent(tmp_path):
   assert plain['train/peak_bytes'] > 1 << 20
   # Older versions wrote no totals, so the tokens of their steps are unknown.
   (tmp_path / 'a' / 'metrics.jsonl').write_text('{"step": 1}\n')
-  list(_run(tmp_path / 'a', 1, 1, Clock()))
-  assert 'train/total_tokens' not in _rows(tmp_path / 'a')[-1]
-
-
-def _trace(workdir, calls, steps, stream):
-  """Traces `steps` of some calls; returns the results and the telemetry."""
-  function = jax.jit(
-      lambda state, batch: (
-          state._replace(step=state.step + 1),
-          jnp.sum(batch['x']),
-      )
-  )
-  state = collections.namedtuple('State', 'step')(jnp.int32(10))
-  out = telemetry_lib.Telemetry(workdir, 99, progress=progress.Progress(stream))
-  results = []
-  with step_times.trace_steps(
-      function, workdir / 'profile', steps, out
-  ) as step:
-    for rows in calls:
-      state, metrics = step(state, dict(x=jnp.ones((rows, 2))))
-      results.append(float(metrics))
-  out.close()
-  assert int(state.step) == 10 + len(calls)
-  return step is function, results
+  assert 'train/total_tokens' not in _run(tmp_path / 'a', 1)
 
 
 def _steps_of_traces(workdir):
@@ -106,51 +77,44 @@ def _steps_of_traces(workdir):
   return found
 
 
-def test_a_trace_has_n_compiled_steps(tmp_path):
-  """Calls 1 and 3 compile, 2 and 4 warm up, 5 to 7 are in the trace."""
-  stream = io.StringIO()
-  _, results = _trace(tmp_path, [1, 1, 2, 1, 2, 1, 1, 1, 1], 3, stream)
-  assert results == [2, 2, 4, 2, 4, 2, 2, 2, 2]
-  assert _steps_of_traces(tmp_path) == [[15, 16, 17]]
-  assert list((tmp_path / 'profile').rglob('*.xplane.pb'))
-  assert f'{tmp_path}/profile: a trace of 3 steps; see it with `xprof' in (
-      stream.getvalue()
-  )
-
-
-def test_a_trace_ends_with_the_run(tmp_path):
-  stream = io.StringIO()
-  _trace(tmp_path, [1] * 5, 9, stream)
-  assert _steps_of_traces(tmp_path) == [[14, 15]]
-  assert 'a trace of 2 steps' in stream.getvalue()
-
-
-def test_no_trace_of_a_short_run_or_without_the_flag(tmp_path):
-  stream = io.StringIO()
-  _trace(tmp_path / 'short', [1, 1, 2], 3, stream)
-  assert 'no trace: the run ended' in stream.getvalue()
-  is_function_itself, _ = _trace(tmp_path / 'off', [1] * 5, 0, stream)
-  assert is_function_itself
-  assert not list(tmp_path.rglob('profile'))
-
-
 @pytest.mark.parametrize(
-    'argument, expected',
+    'calls, steps, traces, said',
     [
-        ('--profile=-1', '--profile=-1: expected an integer, 0 <= profile'),
-        ('--peak_tflops=much', 'expected a number'),
+        # Calls 1 and 3 compile, 2 and 4 warm up, 5 to 7 are in the trace.
+        (
+            [1, 1, 2, 1, 2, 1, 1, 1, 1],
+            3,
+            [[15, 16, 17]],
+            '/profile: a trace of 3 steps; see it with `xprof',
+        ),
+        ([1] * 5, 9, [[14, 15]], 'a trace of 2 steps'),  # all that are left
+        ([1, 1, 2], 3, [], 'no trace: the run ended'),
+        ([1] * 5, 0, [], ''),
     ],
 )
-def test_invalid_options(run_command, tmp_path, argument, expected):
-  status, out, err = run_command(
-      main,
-      test_main.CONFIG,
-      argument,
-      f'--workdir={tmp_path / "run"}',
+def test_a_trace_has_n_compiled_steps(tmp_path, calls, steps, traces, said):
+  """calls: rows of the batch of each call."""
+  function = jax.jit(
+      lambda state, batch: (
+          state._replace(step=state.step + 1),
+          jnp.sum(batch['x']),
+      )
   )
-  assert status == 2 and out == '' and len(err.splitlines()) == 1, err
-  assert expected in err
-  assert not list(tmp_path.iterdir())
+  state = collections.namedtuple('State', 'step')(jnp.int32(10))
+  shown, stream = tmp_path / 'profile', io.StringIO()
+  out = telemetry_lib.Telemetry(
+      tmp_path, 99, progress=progress.Progress(stream)
+  )
+  with step_times.trace_steps(function, shown, steps, out) as step:
+    for rows in calls:
+      state, metrics = step(state, dict(x=jnp.ones((rows, 2))))
+      assert metrics == 2 * rows
+  out.close()
+  assert int(state.step) == 10 + len(calls)
+  assert (step is function) == (steps == 0)
+  assert _steps_of_traces(tmp_path) == traces
+  assert len(list(tmp_path.rglob('*.xplane.pb'))) == len(traces)
+  assert shown.exists() == bool(traces) and said in stream.getvalue()
 
 
 def test_a_real_run_with_all_options(tmp_path):

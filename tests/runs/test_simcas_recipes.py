@@ -12,7 +12,6 @@ from locost_jax.config import commands
 from locost_jax.runs import assemble
 from locost_jax.runs import checks
 from locost_jax.workdir import phases as phases_lib
-from tests import bart_files
 from tests.runs import test_main
 from tests.runs import test_pagesum_recipes
 
@@ -28,9 +27,6 @@ SMALL = (
 
 @pytest.fixture
 def command(tmp_path, monkeypatch):
-  """Arguments of a recipe's command, in a directory with its corpora."""
-  monkeypatch.chdir(tmp_path)
-  bart_files.write(tmp_path / 'bart')
   rows = [
       dict(
           # Equal numbers of chunks, so that only one shape is compiled.
@@ -40,10 +36,9 @@ def command(tmp_path, monkeypatch):
       )
       for number in range(6)
   ]
-  tasks = [recipe.task for recipe in simcas.RECIPES.values()]
-  test_pagesum_recipes.make_corpora(tmp_path, tasks, rows)
-  recipe = test_pagesum_recipes.recipe
-  return lambda name, *keys: recipe(f'simcas.py:{name}', *SMALL, *keys)
+  return test_pagesum_recipes.small_recipes(
+      simcas, SMALL, rows, monkeypatch, tmp_path
+  )
 
 
 # Ablations, the paper's values where the release has others, few examples.

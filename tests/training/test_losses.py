@@ -145,23 +145,16 @@ def test_logits_of_long_targets_are_never_all_in_memory(
 
 @pytest.mark.parametrize('size', [1, 3, 100])
 def test_losses_of_documents_equal_those_of_single_documents(size, monkeypatch):
-  rng = np.random.default_rng(1)
-  B, T, D, V = 3, 7, 4, 11
-  kernel = rng.normal(size=(D, V)).astype(np.float32)
-  head = lambda states: states @ kernel
-  states = rng.normal(size=(B, T, D)).astype(np.float32)
-  targets = rng.integers(0, V, (B, T))
-  weights = (rng.random((B, T)) < 0.6).astype(np.float32)
+  logits, targets, weights = _example(5)
   monkeypatch.setattr(losses, 'PIECE_BYTES', 4 * B * V * size)
-  found, count = jax.jit(functools.partial(losses.of_documents, head))(
-      states, targets, weights
+  found, count = jax.jit(functools.partial(losses.of_documents, lambda x: x))(
+      logits, targets, weights
   )
-  for b in range(B):
-    logits = np.float64(head(states[b]))
-    log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    log_p = log_p[np.arange(T), targets[b]]
-    np.testing.assert_allclose(found[b], -np.sum(log_p * weights[b]), rtol=1e-5)
-    assert count[b] == weights[b].sum()
+  for b, own in enumerate(np.eye(B)):
+    alone = weights * own[:, None]
+    expected = _by_loop(logits, targets, alone, 0.0, 0.0)
+    np.testing.assert_allclose(found[b], expected, rtol=1e-5)
+  np.testing.assert_array_equal(count, weights.sum(1))
 
 
 def test_the_first_of_equal_logits_is_the_hit():

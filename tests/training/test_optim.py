@@ -1,4 +1,4 @@
-"""Optimisers equal numpy loops and, without stacked layers, optax."""
+"""Optimisers equal numpy loops."""
 
 import functools
 
@@ -44,13 +44,12 @@ def _flat(tree):
   return jax.tree.map(np.asarray, parameters.flatten(tree))
 
 
-def _run(optimizer, params, steps, scale=1.0, groups=()):
+def _run(optimizer, params, steps, groups=()):
   params, frozen = optim.split(params, groups)
   state = jax.jit(optimizer.init)(params)
   take = _taker(optimizer)
   for step in range(steps):
-    gradients = jax.tree.map(lambda x: scale * x, _params(seed=10 + step))
-    gradients, _ = optim.split(gradients, groups)
+    gradients, _ = optim.split(_params(seed=10 + step), groups)
     params, state, _ = take(params, state, gradients, step=step)
   return optim.combine(params, frozen)
 
@@ -255,7 +254,6 @@ def test_norms_of_groups_add_up_to_the_global_norm():
 @pytest.mark.parametrize(
     'changes, words',
     [
-        (dict(name='adam'), ["optim.name='adam'", 'adamw']),
         (
             dict(scale_by_parameter=False),
             ["scale_by_parameter=False: has no effect with optim.name='adamw'"],
@@ -263,14 +261,8 @@ def test_norms_of_groups_add_up_to_the_global_norm():
         (dict(schedule='linear'), ["optim.schedule='linear'", 'constant']),
         (dict(warmup_steps=-1), ['optim.warmup_steps=-1']),
         (dict(warmup_steps=2.5), ['optim.warmup_steps=2.5', 'whole number']),
-        (dict(warmup_steps=float('nan')), ['optim.warmup_steps=nan']),
         (dict(flat_steps=9), ['optim.flat_steps=9', 'no effect', 'constant']),
-        (dict(cooldown_steps=STEPS + 1), ['optim.cooldown_steps', 'at most']),
-        (dict(learning_rate=float('nan')), ['optim.learning_rate=nan']),
         (dict(groups=(('encodr/.*', 0.1),)), ['encodr/.*', 'no parameter']),
-        (dict(groups=(('(', 0.1),)), ["'('"]),
-        (dict(groups=('decoder/.*',)), ['decoder/.*']),
-        (dict(groups=(('decoder/.*', -1.0),)), ['factor >= 0']),
         (dict(groups=(('.*', 0.0),)), ['every parameter is frozen']),
     ],
 )
@@ -279,41 +271,3 @@ def test_bad_values_are_named(changes, words):
     optim.make_optimizer(_config(**changes), STEPS, _params())
   assert all(word in str(error.value) for word in words)
   assert '\n' not in str(error.value)
-
-
-def test_adafactor_of_stacked_layers_equals_separate_layers():
-  config = _config(name='adafactor', learning_rate=0.1)
-  params = _params()
-  stacked = _run(optim.make_optimizer(config, STEPS, params), params, 4, 1e3)
-  other = _params()
-  own = optax.adafactor(0.1)
-  take = _taker(own)
-  for i, layer in enumerate(_layers(other)):
-    state = jax.jit(own.init)(layer)
-    for step in range(4):
-      gradients = _layers(jax.tree.map(lambda x: 1e3 * x, _params(10 + step)))
-      layer, state, _ = take(layer, state, gradients[i])
-    ours = _flat(_layers(stacked)[i])
-    for path, leaf in _flat(layer).items():
-      np.testing.assert_allclose(ours[path], leaf, rtol=1e-4, atol=1e-6)
-
-
-def test_optax_adafactor_differs_on_stacked_layers():
-  """Negative control: optax treats a stacked array as one block."""
-  params = _params()
-  config = _config(name='adafactor', learning_rate=0.1)
-  ours = _run(optim.make_optimizer(config, STEPS, params), params, 4, 1e3)
-  own = optax.with_extra_args_support(optax.adafactor(0.1))
-  optaxs = _run(own, params, 4, 1e3)
-  kernel = 'encoder/layers/mixer/key/kernel'
-  embedding = 'token_embedding/embedding'
-  assert np.abs(_flat(ours)[kernel] - _flat(optaxs)[kernel]).max() > 1e-3
-  np.testing.assert_allclose(
-      _flat(ours)[embedding], _flat(optaxs)[embedding], rtol=1e-5
-  )
-
-
-def _layers(params):
-  """Splits stacked parameters into one array per layer, as in T5."""
-  mixer = params['encoder']['layers']['mixer']
-  return [jax.tree.map(lambda x: x[i], mixer) for i in range(2)]

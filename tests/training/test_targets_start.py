@@ -32,34 +32,6 @@ MARKS = types.SimpleNamespace(
 )
 
 
-def test_batches_with_and_without_a_start_mark():
-  """Targets <s> w </s>: <s> is predicted or, with 'bos', read first."""
-  rows = [
-      dict(inputs=[0, 9, 2], targets=[0, 7, 8, 2]),
-      dict(inputs=[0, 2], targets=[0, 2]),
-  ]
-  found = buckets.make_batch(rows, 3, (3, 5), MARKS)
-  assert found['decoder_input_tokens'][:2].tolist() == [
-      [2, 0, 7, 8, 2],
-      [2, 0, 2, 1, 1],
-  ]
-  assert found['decoder_target_tokens'][:2].tolist() == [
-      [0, 7, 8, 2, 1],
-      [0, 2, 1, 1, 1],
-  ]
-  assert found['decoder_loss_weights'].sum(1).tolist() == [4, 2, 0]
-  found = buckets.make_batch(rows, 3, (3, 5), MARKS, 'bos')
-  assert found['decoder_input_tokens'][:2].tolist() == [
-      [0, 7, 8, 2, 1],
-      [0, 2, 1, 1, 1],
-  ]
-  assert found['decoder_target_tokens'][:2].tolist() == [
-      [7, 8, 2, 1, 1],
-      [2, 1, 1, 1, 1],
-  ]
-  assert found['decoder_loss_weights'].sum(1).tolist() == [3, 1, 0]
-
-
 @pytest.mark.parametrize(
     'padding, smoothing',
     [

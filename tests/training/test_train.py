@@ -2,11 +2,9 @@
 
 import functools
 import itertools
-import json
 from pathlib import Path
 import shutil
 import signal
-import types
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +36,6 @@ from tests.small_training import evaluate as _evaluate
 from tests.small_training import make_config as _config
 from tests.small_training import poisoned as _poisoned
 from tests.small_training import rows as _rows
-from tests.small_training import V
 
 BAG = Bag()
 
@@ -77,29 +74,6 @@ def _train(config, workdir, batches=_batches, evaluate=_evaluate, model=BAG):
 
 def _equal(one, other):
   jax.tree.map(np.testing.assert_array_equal, one, other)
-
-
-def test_the_padding_id_may_be_1():
-  """Exchanging tokens 0 and 1 everywhere does not change the loss."""
-  batch, (state, _) = next(_batches(3)), _bag()
-  exchanged = np.array([1, 0, *range(2, V)])
-  other = {
-      key: exchanged[value] if key.endswith('tokens') else value
-      for key, value in batch.items()
-  }
-  params = dict(
-      token_embedding={
-          'embedding': state.params['token_embedding']['embedding'][exchanged]
-      },
-      logits={'kernel': state.params['logits']['kernel'][:, exchanged]},
-  )
-  model = Bag()
-  model.config = types.SimpleNamespace(pad_id=1)
-  expected, *_ = _token_sums(state.params, batch, model=BAG)
-  found, *_ = _token_sums(params, other, model=model)
-  wrong, *_ = _token_sums(params, other, model=BAG)
-  np.testing.assert_allclose(found, expected, rtol=1e-6)
-  assert abs(wrong / expected - 1) > 1e-3
 
 
 def test_a_non_finite_step_changes_only_the_count():
@@ -267,11 +241,8 @@ def test_the_count_of_skipped_steps_survives_a_restart(tmp_path):
   with pytest.raises(Stopped, match='after step 5, which is saved') as stopped:
     _train(config, tmp_path, interrupted)
   assert stopped.value.status == 143
-  with pytest.raises(InputError) as error:
+  with pytest.raises(InputError, match='^step 9: .* step 5 is kept$'):
     _train(config, tmp_path, _poisoned({3, 9}))
-  assert str(error.value).startswith('step 9: loss ')
-  assert 'first in the gradient of logits/kernel' in str(error.value)
-  assert str(error.value).endswith('the checkpoint of step 5 is kept')
 
 
 def test_a_non_finite_parameter_is_named(tmp_path):
@@ -394,17 +365,14 @@ def test_a_phase_stopped_by_patience_is_finished(tmp_path):
       tmp_path / 'one' / 'checkpoints' / '2', tmp_path / 'two/checkpoints/2'
   )
 
+  whole = default.get_config()
+  phases.write_config(tmp_path / 'two', whole)
+  whole.phases = ('one', {}), ('two', {})
+  phases.write_config(tmp_path, whole)
+
   def home(patience):
-    one = config.copy_and_resolve_references()
-    one.train.patience = patience
-    two = default.get_config()
-    whole = two.to_dict() | {'phases': [['one', {}], ['two', {}]]}
-    for name, values in (
-        ('one', one.to_dict()),
-        ('two', two.to_dict()),
-        ('', whole),
-    ):
-      (tmp_path / name / 'config.json').write_text(json.dumps(values))
+    config.train.patience = patience
+    phases.write_config(tmp_path / 'one', config)
     return Path(find.find_run(tmp_path)[0]).name
 
   assert (home(2), home(3)) == ('one', 'two')
@@ -422,8 +390,6 @@ def test_patience_needs_a_kept_evaluation(key, tmp_path):
 @pytest.mark.parametrize(
     'changes, words',
     [
-        (dict(steps=0), 'train.steps=0'),
-        (dict(timeout=-1), 'train.timeout=-1'),
         (dict(accumulate=3), 'train.accumulate=3: expected a divisor of 4'),
         (dict(init_from='nowhere/at/all'), 'nowhere/at/all: no such directory'),
     ],
@@ -436,28 +402,20 @@ def test_invalid_values(changes, words, tmp_path):
   assert not (tmp_path / 'run').exists()
 
 
-@pytest.fixture(scope='module')
-def losses_of():
-  """losses_of(steps) -> losses of these steps, same batch and parameters."""
+def test_each_step_has_another_dropout_mask():
+  """Batch and parameters are fixed, so only masks make losses differ."""
   config = _config(10)
   config.model.dropout_rate = 0.5
   init, step = small_training.make_step(config, models.build(config.model))
   state, batch = init(jax.random.key(0)), next(_batches(0))
-  return lambda steps: [
+  losses_of = lambda steps: [
       float(step(state._replace(step=jnp.int32(s)), batch)[1]['loss'])
       for s in steps
   ]
-
-
-def test_each_step_has_another_dropout_mask(losses_of):
-  """Batch and parameters are fixed, so only masks make losses differ."""
   found = losses_of(range(6))
   assert len(set(found)) == 6, found
   assert np.std(found) > 1e-3
-
-
-def test_a_repeated_step_has_the_same_mask(losses_of):
-  assert losses_of([4, 2]) == losses_of([2, 4])[::-1]
+  assert losses_of([4, 2]) == [found[4], found[2]]
 
 
 @pytest.mark.parametrize('accumulate', [2, 4])

@@ -19,9 +19,7 @@ from locost_jax.training import warm_start
 from locost_jax.training.warm_start import Source
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
-from locost_jax.workdir import checkpoint
 from locost_jax.workdir import phases as phases_lib
-from tests import small_training
 from tests import tiny_run
 
 GOLDEN = Path(__file__).parents[1] / 'golden'
@@ -92,9 +90,6 @@ def test_modules_with_the_same_paths_are_copied_from_another_model():
   feed-forward has another form."""
   target = shapes_of(feed_forward='relu')
   encoder = Source(shapes_of(), 'other', 'DIR')
-  assert 'encoder/layers/mixer/key/kernel' not in warm_start.choose(
-      encoder, target, 'locost', ()
-  )
   assert set(warm_start.choose(encoder, target, 'locost', ()).values()) == {
       'token_embedding/embedding'
   }
@@ -229,51 +224,6 @@ def test_parameters_that_do_not_fit_are_refused():
   assert set(chosen) == {'token_embedding/embedding'}
 
 
-def test_a_run_starts_once_from_another(tmp_path, capfd):
-  """From a smaller vocabulary; reported once, not when the run continues."""
-
-  class Wider(small_training.Bag):
-
-    def init(self, rng, inputs, targets_in):
-      params = super().init(rng, inputs, targets_in)['params']
-      params['logits']['kernel'] = 7 * jnp.ones((8, small_training.V + 1))
-      return {'params': params}
-
-  def run(name, model, steps, init_from='', rate=0.0):
-    config = small_training.bag_config(
-        steps, init_from=init_from and str(tmp_path / init_from)
-    )
-    config.optim.learning_rate = rate
-    small_training.train(
-        config,
-        tmp_path / name,
-        model,
-        small_training.batches,
-        small_training.evaluate,
-    )
-    return (
-        checkpoint.load_params(tmp_path / name / 'checkpoints' / str(steps)),
-        capfd.readouterr().err.count('warm start'),
-    )
-
-  first, notes = run('first', small_training.Bag(), 2, rate=0.1)
-  assert notes == 0
-  second, notes = run('second', Wider(), 2, 'first')
-  assert notes == 1
-  np.testing.assert_array_equal(
-      second['token_embedding']['embedding'],
-      first['token_embedding']['embedding'],
-  )
-  np.testing.assert_array_equal(
-      second['logits']['kernel'][:, :-1], first['logits']['kernel']
-  )
-  np.testing.assert_array_equal(second['logits']['kernel'][:, -1], 7)
-  shutil.rmtree(tmp_path / 'first')
-  third, notes = run('second', Wider(), 4, 'first')
-  assert notes == 0
-  jax.tree.map(np.testing.assert_array_equal, third, second)
-
-
 def test_vocabularies_must_be_equal_unless_rows_stay_new(tmp_path):
   origin = tmp_path / 'origin'
   phases_lib.write_config(origin, tiny_run.make_config())
@@ -311,27 +261,3 @@ def test_vocabularies_must_be_equal_unless_rows_stay_new(tmp_path):
   assert 'has no vocabulary' in str(error.value)
   assert str(both) in str(error.value)
   assert find('byte', both).size == 359
-
-
-def test_only_the_first_phase_uses_init_from():
-  """Set by config or command line; later phases start from the previous one."""
-  config = default.get_config()
-  config.train.update(init_from='t5', init_map=(('encoder/.*', ''),))
-  config.phases = (('one', {}), ('two', {}), ('three', {}))
-  overrides = {
-      'train.init_from': 't5',
-      'train.steps': 5,
-      'train.init_map': (('encoder/.*', ''),),
-  }
-  for given in ({}, overrides):
-    phases = phases_lib.make_phases(config, given, 'w')
-    assert [phase.config.train.init_from for phase in phases] == [
-        't5',
-        'w/one',
-        'w/two',
-    ]
-    assert [phase.config.train.init_map for phase in phases] == [
-        (('encoder/.*', ''),),
-        (),
-        (),
-    ]

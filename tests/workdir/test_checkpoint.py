@@ -15,6 +15,7 @@ from locost_jax.workdir import checkpoint
 from locost_jax.workdir import manifest
 from tests import small_training
 from tests.workdir import states
+from tests.workdir import test_metrics
 
 
 def _optimizer():
@@ -79,14 +80,6 @@ def test_other_names_are_no_steps(tmp_path):
   (tmp_path / 'file').touch()
   with pytest.raises(InputError, match='file: is a file; expected a directory'):
     checkpoint.list_steps(tmp_path / 'file')
-
-
-def test_a_run_without_a_checkpoint_is_not_finished(tmp_path):
-  (tmp_path / 'checkpoints').mkdir()
-  for directory in (tmp_path / 'checkpoints', tmp_path / 'missing'):
-    for steps, patience in ((0, 0), (1, 0), (1, 1)):
-      settings = dict(steps=steps, patience=patience, eval_every=1)
-      assert not checkpoint.is_finished(directory, settings)
 
 
 def test_restore_is_exact(run):
@@ -205,14 +198,6 @@ def _largest(directory):
   return max(files, key=lambda path: path.stat().st_size)
 
 
-def _save_scored(workdir):
-  """Saves steps 1 to 4; the best is 2, the latest 4."""
-  with states.open_run(workdir) as checkpointer:
-    for step, rouge in enumerate([10.0, 30.0, 20.0, 15.0], start=1):
-      checkpointer.save(step, _state(step), {'eval/x/rouge_mean': rouge})
-  return workdir / 'checkpoints'
-
-
 @pytest.mark.parametrize(
     'spoil, words',
     [
@@ -222,23 +207,20 @@ def _save_scored(workdir):
     ],
 )
 def test_a_damaged_step_is_set_aside(spoil, words, tmp_path, capfd):
-  directory = _save_scored(tmp_path)
+  directory = states.save(tmp_path, test_metrics.SCORED)
   spoiled = _largest(directory / '4' / 'training')
   spoil(spoiled)
   # A reader checks only what it reads, and renames nothing.
-  _equal(
-      checkpoint.load_params(tmp_path / 'checkpoints' / '4'),
-      jax.tree.map(np.asarray, _state(4).params),
-  )
+  assert states.step_of(checkpoint.load_params(directory / '4')) == 4
   with states.open_run(tmp_path) as checkpointer:
     assert checkpointer.set_damaged_aside() == 3
     (line,) = capfd.readouterr().err.splitlines()
     name = spoiled.relative_to(directory / '4').as_posix()
     assert f'checkpoints/4: {name} ' in line and words in line
     assert line.endswith('damaged, set aside as 4.damaged')
-    _equal(checkpointer.restore(3, _abstract(_state())), _state(3))
+    _equal(checkpointer.restore(3, _abstract(states.make(0))), states.make(3))
     # The step is saved again, and damaged again.
-    checkpointer.save(4, _state(4))
+    checkpointer.save(4, states.make(4))
   _flip(_largest(directory / '4' / 'params'))
   with states.open_run(tmp_path) as checkpointer:
     assert checkpointer.set_damaged_aside() == 3
@@ -277,7 +259,7 @@ def test_an_interrupted_first_save_starts_anew(tmp_path, capfd):
 
 
 def test_a_damaged_best_is_not_the_best(tmp_path, capfd):
-  directory = _save_scored(tmp_path)
+  directory = states.save(tmp_path, test_metrics.SCORED)
   _flip(_largest(directory / '2' / 'params'))
   with pytest.raises(InputError) as error:
     checkpoint.load_params(tmp_path)
@@ -296,7 +278,7 @@ def test_a_damaged_best_is_not_the_best(tmp_path, capfd):
 
 
 def test_a_run_with_only_damaged_steps_does_not_start_again(tmp_path):
-  directory = _save_scored(tmp_path)
+  directory = states.save(tmp_path, test_metrics.SCORED)
   for step in directory.iterdir():
     (step / 'manifest.json').unlink()
   for _ in range(2):  # the second time no step is left
