@@ -46,13 +46,6 @@ def run(name, folder, parameters=()):
   return execute.execute(ROOT / 'colab' / f'{name}.ipynb', folder, parameters)
 
 
-def check_recurrence(notebook, count, most):
-  """The numbers of the kernels' differences from the recurrence are small."""
-  text = shown(notebook, 'recurrence')
-  found = re.findall(r' (\d\.\de-\d\d)$', text, re.M)
-  assert len(found) == count and max(map(float, found)) < most
-
-
 def shown(notebook, id_):
   """The text of a cell's outputs."""
   (cell,) = [cell for cell in notebook.cells if cell.id == id_]
@@ -291,7 +284,8 @@ def test_state_space_kernels(tmp_path, model):
   given = dict(LAGS=lags, CHECKPOINT=str(directory), LENGTHS=(16, 50))
   notebook = run('state_space_kernels', tmp_path / 'room', given)
   assert count_pictures(notebook) == PICTURES['state_space_kernels']
-  check_recurrence(notebook, 2, 1e-5)
+  gaps = re.findall(r' (\d\.\de-\d\d)$', shown(notebook, 'recurrence'), re.M)
+  assert len(gaps) == 2 and max(map(float, gaps)) < 1e-5
   # The medians, from kernels written out.
   run_ = locost_jax.load(str(directory))
   stacked = run_.params['encoder']['layers']['mixer']['ssm']
@@ -368,11 +362,8 @@ def test_what_is_not_clean_is_seen(change, expected):
   assert any(expected in line for line in execute.problems(notebook))
 
 
-def test_four_systems_are_shown():
+def test_four_systems_and_a_page_are_shown():
   check_systems(read('compare_systems'))
-
-
-def test_the_quickstart_shows_a_page():
   notebook = read('quickstart')
   check_page(shown(notebook, 'page'))
   assert shown(notebook, 'python').count('\n  -> ') == 2
