@@ -16,7 +16,6 @@ where the branches read RMS norms of x, and, with complex states n = 1 .. N,
 
 config.locost_variant='paper': w = C B, lag 0 is in K1 alone, and each
 direction has its own parameters, of which else only C differs.
-convolution='release' after trust_remote_code=True: see `negative_lags_end`.
 
 Axes: B batch, L length, C directions, D channels, N complex states.
 """
@@ -36,8 +35,7 @@ from transformers.models.t5.modeling_t5 import T5PreTrainedModel
 
 # Channels whose kernels and transforms are in memory at a time.
 GROUP = 64
-# The release's CUDA path, with its defect, takes no longer inputs.
-RELEASE_MAX_LENGTH = 8192
+VARIANTS = 'release', 'paper'
 
 
 class LocostConfig(T5Config):
@@ -47,7 +45,7 @@ class LocostConfig(T5Config):
     d_state: real numbers of a channel's state, 2 N.
     gating: whether the layers have W_q.
     bidirectional: whether they have K1.
-    locost_variant, convolution: see the top.
+    locost_variant: see the top.
   """
 
   model_type = 'locost'
@@ -56,7 +54,6 @@ class LocostConfig(T5Config):
   gating: bool = True
   bidirectional: bool = True
   locost_variant: str = 'release'
-  convolution: str = 'exact'
 
 
 class LocostKernel(nn.Module):
@@ -104,17 +101,6 @@ def kernels(log_z, w, lags):
   return 2 * products.real.flatten(-2)[..., :lags]
 
 
-def negative_lags_end(config, lags, n):
-  """The index in a circular kernel of size n after that of lag -1.
-
-  It is n. In the release's CUDA path, which pads the kernel behind its
-  negative lags, it is 2 lags: right for powers of two alone.
-  """
-  if config.convolution == 'release' and lags <= RELEASE_MAX_LENGTH:
-    return 2 * lags
-  return n
-
-
 class LocostMixer(nn.Module):
   """The branch of a layer that mixes tokens: x, mask -> [B, L, D]."""
 
@@ -139,15 +125,13 @@ class LocostMixer(nn.Module):
 
   def convolve(self, u):
     """[B, D, L] -> [B, D, L], over groups of channels."""
-    L = lags = u.shape[2]
-    if self.config.convolution == 'release' and L <= RELEASE_MAX_LENGTH:
-      lags += L % 2
-    n = max(16, 1 << (2 * lags - 1).bit_length())
+    L = u.shape[2]
+    n = max(16, 1 << (2 * L - 1).bit_length())
     log_z, w = self.kernel()
     parts = []
     for start in range(0, u.shape[1], GROUP):
       part = slice(start, start + GROUP)
-      K = kernels(log_z[..., part, :], w[:, part], lags)
+      K = kernels(log_z[..., part, :], w[:, part], L)
       k = self.circular_kernel(K, wide(self.D[part]), n)
       spectrum = torch.fft.rfft(u[:, part], n) * torch.fft.rfft(k)
       parts.append(torch.fft.irfft(spectrum, n)[..., :L])
@@ -160,9 +144,7 @@ class LocostMixer(nn.Module):
     if self.config.bidirectional:
       is_paper = self.config.locost_variant == 'paper'
       zero = K[1, :, 0] + (0 if is_paper else zero)
-      end = negative_lags_end(self.config, lags, n)
-      places = end - lags + 1, n - end
-      negative = nn.functional.pad(K[1, :, 1:].flip(1), places)
+      negative = nn.functional.pad(K[1, :, 1:].flip(1), (n - lags + 1, 0))
     positive = torch.cat([(zero + skip)[:, None], K[0, :, 1:]], 1)
     return nn.functional.pad(positive, (0, n - lags)) + negative
 
@@ -263,12 +245,10 @@ class LocostForConditionalGeneration(T5ForConditionalGeneration):
   _keep_in_fp32_modules_strict = ['kernel']
 
   def __init__(self, config):
-    for key, value, known in (
-        ('locost_variant', config.locost_variant, ('release', 'paper')),
-        ('convolution', config.convolution, ('exact', 'release')),
-    ):
-      if value not in known:
-        raise ValueError(f'{key}={value!r}: expected one of {known}')
+    if config.locost_variant not in VARIANTS:
+      raise ValueError(
+          f'locost_variant={config.locost_variant!r}: expected one of {VARIANTS}'
+      )
     super().__init__(config)
     self.encoder = LocostEncoder(self.encoder.config)
     self.post_init()
