@@ -6,8 +6,11 @@ import numpy as np
 from locost_jax import models
 from locost_jax.config import decode_settings
 from locost_jax.generation import generate
+from locost_jax.models import low_memory_encoder
 from locost_jax.models import selector as selector_lib
 from tests import products
+from tests.models import test_simcas
+from tests.models import test_simcas_locost
 from tests.models.test_simcas import documents
 from tests.models.test_simcas import SIMCAS
 from tests.models.test_simcas import small_params
@@ -18,41 +21,58 @@ METHODS = {
     'beams': dict(num_beams=3, length_penalty=0.8, no_repeat_ngram_size=2),
     'sampling': dict(method='sample', top_k=9),
 }
+FAMILIES = {
+    'simcas': (test_simcas, SIMCAS, dict(eos_id=2, pad_id=1, start_id=2)),
+    'simcas_locost': (
+        test_simcas_locost,
+        test_simcas_locost.OURS,
+        dict(eos_id=1, start_id=0),
+    ),
+}
 
 
-def slots_decoded(monkeypatch, model, *arguments):
+def slots_decoded(monkeypatch, model, params, *arguments):
   """(tokens, scores, slots that the decoder read), compact and not."""
-  begun = []
+  begun, kernels = [], [None]
   begin = generate.begin
+  if model.config.comes_in_parts:
+    length = arguments[0].shape[1]
+    kernels.append(low_memory_encoder.kernels(model, params, length))
 
   def count_slots(model, params, memory, *rest):
     begun.append(memory['mask'][0].size)
     return begin(model, params, memory, *rest)
 
   monkeypatch.setattr(generate, 'begin', count_slots)
-  for steps in None, generate.Steps():
+  for steps in None, *map(generate.Steps, kernels):
     # Make new programs: those traced earlier would not be counted.
     generate.write.clear_cache()
-    tokens, scores = generate.generate(model, *arguments, steps)
+    tokens, scores = generate.generate(model, params, *arguments, steps)
     yield tokens, scores, begun.pop()
 
 
-@products.few('method', ['greedy', 'beams'], ['sampling'])
-def test_texts_and_scores_match_those_of_all_states(monkeypatch, method):
-  """Documents of 1, 2, 40 and 3 chunks: 240 slots, fewer than 192 selected."""
-  model, params = models.build(SIMCAS), small_params()['params']
-  inputs = documents().astype(np.int32)
-  settings = decode_settings.Settings(
-      max_length=9, eos_id=2, pad_id=1, start_id=2, **METHODS[method]
-  )
-  seeds = generate.document_seeds(inputs, inputs != 1, 3)
+@products.few(
+    'name, method',
+    [('simcas', 'greedy'), ('simcas', 'beams'), ('simcas_locost', 'beams')],
+    [('simcas', 'sampling'), ('simcas_locost', 'greedy')],
+)
+def test_texts_and_scores_match_those_of_all_states(monkeypatch, name, method):
+  """Fewer slots are read than there are, with kept kernels or without."""
+  monkeypatch.setattr(selector_lib, 'SMALLEST', 2)
+  family, config, ids = FAMILIES[name]
+  model, params = models.build(config), family.small_params()['params']
+  inputs = family.documents().astype(np.int32)
+  settings = decode_settings.Settings(max_length=9, **ids, **METHODS[method])
+  seeds = generate.document_seeds(inputs, inputs != settings.pad_id, 3)
   arguments = params, inputs, None, settings, seeds
   want, want_scores = generate.read_and_write(model, *arguments)
   assert len(np.unique(want, axis=0)) == len(inputs)
   memory = generate.encode(model, params, inputs, None)
+  own = family.run(inputs, method='encode')
+  np.testing.assert_array_equal(memory['mask'], own['mask'])
   most = int(selector_lib.selected_counts(memory).max())
   for tokens, scores, slots in slots_decoded(monkeypatch, model, *arguments):
-    assert slots == selector_lib.bucket(most) < 240
+    assert slots == selector_lib.bucket(most) < memory['mask'][0].size
     np.testing.assert_array_equal(tokens, want)
     np.testing.assert_allclose(scores, want_scores, 0, 1e-5)
 
@@ -64,13 +84,6 @@ def test_nothing_is_dropped_if_that_saves_no_slot():
   memory = generate.encode(model, small_params()['params'], inputs, None)
   assert int(selector_lib.selected_counts(memory).max()) == 1 + 40 * 5
   assert model.compact_memory(memory) is memory
-
-
-def test_other_models_are_one_program():
-  compacted = [
-      name for name in models.MODELS if models.MODELS[name][0].is_compacted
-  ]
-  assert compacted == ['simcas', 'simcas_locost']
 
 
 def test_buckets_are_those_of_lengths():

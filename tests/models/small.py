@@ -6,12 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from configs import default
 from locost_jax import models
-from locost_jax.devices import sharding
 from locost_jax.models import flops
 from locost_jax.models import parameters
-from locost_jax.ops import long_attention
-from locost_jax.ops import tokenwise
 from tests import counted_flops
 
 BART = dict(
@@ -31,17 +29,35 @@ BART = dict(
     scale_embedding=True,
     pad_id=1,
 )
-# The sizes of facebook/bart-base.
-BART_BASE = dict(
-    vocab_size=50265,
-    d_model=768,
-    d_ff=3072,
-    decoder_d_ff=3072,
-    num_heads=12,
-    num_layers=6,
-    num_decoder_layers=6,
-    max_positions=1024,
+T5_STYLE = dict(
+    vocab_size=60,
+    d_model=32,
+    d_ff=64,
+    d_kv=8,
+    num_heads=4,
+    num_layers=2,
+    num_decoder_layers=2,
+    dropout_rate=0.0,
 )
+LOCOST = dict(d_state=8, **T5_STYLE)
+FAMILIES = {
+    'locost': dict(default.locost(), **LOCOST),
+    't5': dict(default.t5(), **T5_STYLE),
+    'longt5': dict(
+        default.longt5(), local_radius=3, global_block_size=4, **T5_STYLE
+    ),
+    'bart': BART,
+    'led': BART | dict(name='led', attention_window=6, max_target_positions=20),
+    'pegasus_x': BART
+    | dict(name='pegasus_x', pad_id=0, block_size=6, global_tokens=3),
+    # Attention is sparse from 15 tokens on.
+    'bigbird_pegasus': BART
+    | dict(name='bigbird_pegasus', pad_id=0, norms_first=True)
+    | dict(block_size=2, num_random_blocks=1),
+    'pagesum': BART | dict(name='pagesum'),
+    'simcas': BART | dict(name='simcas'),
+    'simcas_locost': dict(default.simcas_locost(), chunk_length=8, **LOCOST),
+}
 
 
 def tokens(seed, *shape):
@@ -53,6 +69,14 @@ def documents(batch=2, length=13, pad=1):
   inputs = tokens(5, batch, length)
   kept = np.linspace(length, 2, batch).astype(int)
   return np.where(np.arange(length) < kept[:, None], inputs, pad)
+
+
+def inputs_of(config):
+  """Returns ragged documents of a model [3, 29], in pages [3, 4, 7]."""
+  c = models.make_config(config)
+  if c.page_forms:
+    return documents(3, 28, c.pad_id).reshape(3, 4, 7)
+  return documents(3, 29, c.pad_id)
 
 
 def drawn(shapes, scale, dtype=None, is_like_new=False):
@@ -100,58 +124,6 @@ def moved_params(config, scale, is_drawn=False):
   """Returns a new tree: initial parameters, or numbers like them, with noise."""
   params = _params(tuple(sorted(dict(config).items())), scale, is_drawn)
   return jax.tree.map(lambda x: x, params)
-
-
-def check_less_memory(monkeypatch, gradients):
-  """Compares gradients(remat): layers recomputed, blocks and pieces of little."""
-  want = gradients('none')
-  check = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-9)
-  jax.tree.map(check, gradients('full'), want)
-  monkeypatch.setattr(tokenwise, 'CPU_PIECE', 16)
-  monkeypatch.setattr(long_attention, 'PIECE_BYTES', 1)
-  jax.tree.map(check, gradients('pieces'), want)
-
-
-def check_less_memory_of(config, inputs, monkeypatch):
-  """`check_less_memory` of the gradients of a model's logits, in float64."""
-  targets = tokens(7, 2, 5)
-
-  def run(remat):
-    with jax.enable_x64(True):
-      model = models.build(config, 'float64', remat)
-      params = jax.tree.map(np.float64, moved_params(config, 0.1, True))
-      loss = lambda params: (model.apply(params, inputs, targets) ** 2).mean()
-      return jax.jit(jax.grad(loss))(params)
-
-  check_less_memory(monkeypatch, run)
-
-
-def check_steps(config, inputs):
-  """Steps match the plain form; returns (run: inputs -> logits, its logits)."""
-  model, params = models.build(config), moved_params(config, 0.1, True)
-  targets = tokens(7, 2, 5)
-  run = lambda inputs: model.apply(params, inputs, targets)
-  want = run(inputs)
-  memory = model.apply(params, inputs, method='encode')
-  _, logits = in_steps(model, params, memory, targets)
-  np.testing.assert_allclose(logits, want, 0, 1e-5)
-  return run, want
-
-
-def check_attention_dropout(config, inputs):
-  """Every state of a document depends on the seed of attention's dropout."""
-  model = models.build(config | dict(attention_dropout_rate=0.5))
-  params = moved_params(config, 0.1, True)
-  run = lambda seed: model.apply(
-      params,
-      inputs,
-      None,
-      False,
-      method='encode',
-      rngs={'dropout': jax.random.key(seed)},
-  )['states']
-  np.testing.assert_array_equal(run(0), run(0))
-  assert (run(0) != run(1)).any(-1)[0].all()
 
 
 class Runner:
@@ -208,21 +180,6 @@ def repeated(memory, times):
   return jax.tree.map(lambda x: np.repeat(x, times, 0), memory)
 
 
-def added_parameters(config, base):
-  """Returns the paths that a model has in addition to those of another one.
-
-  Asserts that all have a place on a mesh.
-  """
-  own, others = (
-      set(parameters.flatten(parameters.abstract_params(models.build(keys))))
-      for keys in (config, base)
-  )
-  assert others < own
-  for path in own:
-    sharding.spec_of(path)
-  return own - others
-
-
 def check_documents_alone(run, inputs, targets, counts, **changes):
   """Asserts that each document gives the same alone; returns the logits.
 
@@ -239,6 +196,22 @@ def check_documents_alone(run, inputs, targets, counts, **changes):
     alone = run(inputs[one, :count], targets[one], **changes)
     np.testing.assert_allclose(together[row], alone[0], 0, 1e-5)
   return together
+
+
+def check_gradients(run, params):
+  """Compares run: params -> (value, gradients) with finite differences.
+
+  Along one direction, which changes every parameter; in float64.
+  """
+  rng = np.random.default_rng(1)
+  way = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), params)
+
+  def value(step):
+    return run(jax.tree.map(lambda x, w: x + step * w, params, way))[0]
+
+  want = (value(1e-6) - value(-1e-6)) / 2e-6
+  parts = jax.tree.map(jnp.vdot, way, run(params)[1])
+  np.testing.assert_allclose(sum(jax.tree.leaves(parts)), want, rtol=1e-6)
 
 
 def check_bfloat16(model, exact, arguments, in_float32):
@@ -268,35 +241,3 @@ def check_flops(model, inputs, targets):
   )
   formula = flops.of_step(model, inputs, targets)
   assert 0.9 <= formula / counted_flops.count(traced) <= 1.01
-
-
-def choose(judges, x, g, limit, is_whole=False, is_token=True):
-  """SimCAS's choice in one chunk: x [J, D], g [D], limit [J].
-
-  Args:
-    judges: parameters of the selector.
-    x: states of the chunk's tokens.
-    g: the selector's state.
-    limit: a token is kept if its probability is higher.
-    is_whole: all tokens are kept anyway.
-    is_token: where not, nothing is kept.
-
-  Returns:
-    (kept, log p of that, entropies, values), each [J]; whether the whole chunk
-    is kept.
-  """
-
-  def judge(name):
-    own = judges[name]
-    dense = lambda name, x: x @ own[name]['kernel'] + own[name]['bias']
-    hidden = np.tanh(dense('token', x) + dense('state', g))
-    return dense('output', np.tanh(dense('hidden', hidden)))
-
-  logits = judge('actor')
-  p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-  kept = (p[:, 1] > limit) & is_token
-  is_whole = is_whole or not kept.any()
-  if is_whole:
-    kept = np.ones(len(x), bool) & is_token
-  log_p = np.log(p[range(len(x)), kept * 1])
-  return kept, log_p, -(p * np.log(p)).sum(-1), judge('critic')[:, 0], is_whole

@@ -1,7 +1,5 @@
 """T5 and LongT5: their own forms; test_golden.py compares with transformers."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,98 +10,9 @@ from locost_jax import models
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import configs
 from locost_jax.models import attention
-from locost_jax.models import longt5
-from locost_jax.models import self_attention
 from locost_jax.ops import long_attention
 from tests.models import golden
 from tests.models import small
-from tests.ops.compiled import temporary_bytes
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('folder', ('t5v11', 'longt5_tglobal'))
-def test_less_memory_gives_the_same_results(folder, monkeypatch):
-  """Queries and feed-forwards in pieces, and layers recomputed as a whole."""
-  io = golden.arrays(folder)
-
-  def run(remat):
-    model, params = golden.changed(folder, 'float64', remat)
-
-    def loss(params):
-      logits = model.apply(
-          {'params': params},
-          io['input_ids'],
-          io['decoder_input_ids'],
-          io['attention_mask'],
-      )
-      return (logits**2).mean(), logits
-
-    with jax.enable_x64(True):
-      return jax.jit(jax.grad(loss, has_aux=True))(params)
-
-  monkeypatch.setattr(self_attention, 'piece_length', lambda *_: 5)
-  small.check_less_memory(monkeypatch, run)
-
-
-@pytest.mark.parametrize('size', (1, 3, 4, 5))
-@pytest.mark.parametrize('length', (4, 13, 20))
-def test_block_sums_token_by_token(length, size):
-  rng = np.random.default_rng(length)
-  x = rng.normal(size=(4, length, 3)).astype(np.float32)
-  valid = np.array([length, length - 2, min(length, size), size - 1])
-  mask = np.arange(length) < valid[:, None]
-  got, full = longt5.block_sums(jnp.asarray(x), jnp.asarray(mask), size)
-  want = np.zeros((4, length // size, 3))
-  for row, n in enumerate(valid):
-    for s in range(n if n >= size else 0):
-      want[row, min(s // size, n // size - 1)] += x[row, s]
-  np.testing.assert_array_equal(full, valid // size)
-  np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize('length', (8, 31, 64))
-def test_side_bias_query_by_query(length):
-  block, G = 4, length // 4
-  line = np.random.default_rng(0).normal(size=(2, 2 * G + 1))
-  full = np.array([G, max(G - 1, 1), 1])
-  valid = np.minimum(full * block + 2, length)
-  for start, size in ((0, 8), (8, 8), (length // 8 * 8 - 8, 16)):
-    got = longt5.side_bias(
-        jnp.asarray(line), block, jnp.asarray(full), start, size
-    )
-    for row in range(3):
-      for q in range(size):
-        if start + q < valid[row]:
-          own = min((start + q) // block, full[row] - 1)
-          want = line[:, own - np.arange(G) + G + 1]
-          np.testing.assert_allclose(got[row, :, q], want, rtol=1e-6)
-
-
-@pytest.mark.memory
-def test_temporary_memory_grows_with_the_length_not_its_square():
-  """LongT5's encoder takes four times the memory at four times the length."""
-  base = default.longt5()
-  base.update(
-      attention='transient-global',
-      vocab_size=100,
-      d_model=64,
-      d_ff=128,
-      num_heads=4,
-      d_kv=16,
-      num_layers=2,
-      num_decoder_layers=1,
-      local_radius=63,
-      global_block_size=16,
-  )
-  model = models.build(base)
-
-  def peak(length):
-    tokens = jax.ShapeDtypeStruct((1, length), jnp.int32)
-    params = jax.eval_shape(model.init, jax.random.key(0), tokens, tokens)
-    encode = functools.partial(model.apply, method='encode')
-    return temporary_bytes(encode, params, tokens)
-
-  assert peak(16384) < 4.4 * peak(4096)
 
 
 @pytest.mark.parametrize('folder', ['t5v11', 'longt5_tglobal', 'locost_a_tiny'])

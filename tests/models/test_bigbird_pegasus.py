@@ -2,7 +2,6 @@
 
 import functools
 import math
-import re
 
 import jax
 import jax.numpy as jnp
@@ -10,15 +9,11 @@ import numpy as np
 import pytest
 
 from locost_jax import models
-from locost_jax.errors import InputError
 from locost_jax.models import bigbird_pegasus
-from locost_jax.models import parameters
 from locost_jax.summarizing import reading
 from tests.models import small
 
-# Attention is sparse from 15 tokens on.
-SMALL = small.BART | dict(name='bigbird_pegasus', pad_id=0, norms_first=True)
-SMALL |= dict(block_size=2, num_random_blocks=1)
+SMALL = small.FAMILIES['bigbird_pegasus']
 documents = functools.partial(small.documents, length=29, pad=0)
 
 
@@ -82,33 +77,6 @@ def test_attention(length, changes):
   np.testing.assert_allclose(got[mask], want[mask], 0, 2e-6)
 
 
-def test_memory_grows_with_the_length():
-  """No array has L x L numbers; full attention's are the negative control."""
-  L = 1000
-  rest = dict(max_positions=L, num_layers=1, num_decoder_layers=1)
-
-  def largest(**changes):
-    model = models.build(SMALL | rest | changes)
-    encode = functools.partial(model.apply, method='encode')
-    params = {'params': parameters.abstract_params(model)}
-    inputs = jax.ShapeDtypeStruct((1, L), jnp.int32)
-    program = str(jax.make_jaxpr(encode)(params, inputs))
-    shapes = re.findall(r'(?:f32|bool|i32)\[([\d,]+)\]', program)
-    return max(math.prod(map(int, x.split(','))) for x in shapes)
-
-  assert largest() < L * L / 4
-  assert largest(attention='original_full') >= L * L
-
-
-def test_less_memory_gives_the_same_results(monkeypatch):
-  """Blocks of queries and feed-forwards in pieces, layers recomputed."""
-  small.check_less_memory_of(SMALL, documents(), monkeypatch)
-
-
-def test_steps_match_the_plain_form():
-  small.check_steps(SMALL, documents())
-
-
 def test_padding_changes_nothing_up_to_a_whole_block():
   """Further padding does, so summaries are made without it."""
   run = small.Runner(SMALL, 0.1, True)
@@ -124,34 +92,3 @@ def test_padding_changes_nothing_up_to_a_whole_block():
   assert lengths(config) == [6, 30, 30, 32, 40]
   full = models.make_config(SMALL | dict(attention='original_full'))
   assert lengths(full) == [16, 32, 32, 32, 40]
-
-
-def test_dropout_of_attention():
-  small.check_attention_dropout(SMALL, documents())
-
-
-def test_flops():
-  sizes = dict(block_size=8, max_positions=512)
-  small.check_flops(models.build(SMALL | sizes), (3, 256), (3, 16))
-
-
-def test_the_published_size():
-  """That of transformers' model with the sizes of its default config."""
-  config = SMALL | dict(vocab_size=96103, d_model=1024, num_heads=16)
-  config |= dict(d_ff=4096, decoder_d_ff=4096, max_positions=4096)
-  config |= dict(num_layers=16, num_decoder_layers=16)
-  params = parameters.abstract_params(models.build(config))
-  assert parameters.count(parameters.flatten(params)) == 576_891_904 + 96103
-
-
-@pytest.mark.parametrize(
-    'changes, message',
-    (
-        (dict(sinusoidal=True), 'sinusoidal=True, .*: expected False and True'),
-        (dict(norms_first=False), 'norms_first=False: expected False and True'),
-        (dict(attention='full'), "attention='full': expected .*original_full"),
-    ),
-)
-def test_keys_that_fit_no_model(changes, message):
-  with pytest.raises(InputError, match=message):
-    models.make_config(SMALL | changes)

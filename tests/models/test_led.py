@@ -15,7 +15,6 @@ from locost_jax.errors import InputError
 from locost_jax.generation import generate
 from locost_jax.hugging_face import configs
 from locost_jax.models import led
-from locost_jax.models import parameters
 from locost_jax.summarizing import documents
 from locost_jax.summarizing import stream
 from locost_jax.summarizing.summarizer import Summarizer
@@ -23,9 +22,7 @@ from locost_jax.training import losses
 from tests.models import golden
 from tests.models import small
 
-SMALL = small.BART | dict(
-    name='led', attention_window=6, max_target_positions=20
-)
+SMALL = small.FAMILIES['led']
 
 
 def arrays():
@@ -191,46 +188,6 @@ def test_a_mask_of_global_tokens():
     )
 
 
-def test_less_memory_gives_the_same_results(monkeypatch):
-  """Blocks of queries and feed-forwards in pieces, layers recomputed."""
-
-  def run(remat):
-    with jax.enable_x64(True):
-      model, params = golden.changed('led', 'float64', remat)
-      loss = lambda params: (logits_of(model, params, arrays()[1]) ** 2).mean()
-      return jax.jit(jax.grad(loss))(params)
-
-  small.check_less_memory(monkeypatch, run)
-
-
-def test_steps_match_the_plain_form():
-  model = models.build(SMALL)
-  params = small.moved_params(SMALL, 0.1, True)
-  inputs, targets = small.documents(), small.tokens(7, 2, 5)
-  memory = model.apply(params, inputs, method='encode')
-  _, logits = small.in_steps(model, params, memory, targets)
-  want = model.apply(params, inputs, targets)
-  np.testing.assert_allclose(logits, want, 0, 1e-5)
-
-
-def test_dropout_of_attention():
-  """It is drawn for near and for global tokens."""
-  small.check_attention_dropout(SMALL, small.documents())
-
-
-def test_flops():
-  sizes = dict(num_layers=2, attention_window=32, max_positions=512)
-  small.check_flops(models.build(SMALL | sizes), (3, 256), (3, 16))
-
-
-def test_the_published_size():
-  """allenai/led-base-16384: 162 million parameters."""
-  lengths = dict(max_positions=16384, max_target_positions=1024)
-  config = SMALL | small.BART_BASE | lengths | dict(attention_window=1024)
-  params = parameters.abstract_params(models.build(config))
-  assert parameters.count(parameters.flatten(params)) == 161_844_480 + 50265
-
-
 def test_lengths_of_both_stacks():
   model = models.build(SMALL)
   encode = functools.partial(jax.eval_shape, model.init, jax.random.key(0))
@@ -240,19 +197,6 @@ def test_lengths_of_both_stacks():
     encode(shape(41), shape(20))
   with pytest.raises(InputError, match='targets have 21 tokens.*=20'):
     encode(shape(40), shape(21))
-
-
-@pytest.mark.parametrize(
-    'window, message',
-    (
-        ([4, 8, 8], 'expected one number, or model.num_layers=2 of them'),
-        (5, 'expected an even number of tokens'),
-        ([4, 0], 'expected an even number of tokens'),
-    ),
-)
-def test_windows_that_fit_no_model(window, message):
-  with pytest.raises(InputError, match=message):
-    models.make_config(SMALL | dict(attention_window=window))
 
 
 def test_config_json():

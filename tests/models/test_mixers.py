@@ -20,18 +20,20 @@ from tests.ops.compiled import temporary_bytes
 B, L, T = 2, 1024, 64
 
 
-@pytest.fixture(scope='module', params=models.MODELS)
+CASES = [
+    *((name, {}) for name in models.MODELS),
+    ('pagesum', dict(decoding='global')),
+    ('simcas', dict(select='none')),
+]
+
+
+@pytest.fixture(scope='module', params=CASES)
 def model(request):
   """A model of base width; with T5's keys if default.py has none for it."""
-  config = getattr(default, request.param, default.t5)()
-  config.update(
-      dict(
-          name=request.param,
-          vocab_size=500,
-          num_layers=2,
-          num_decoder_layers=2,
-      )
-  )
+  name, changes = request.param
+  config = getattr(default, name, default.t5)()
+  config.update(dict(name=name, vocab_size=500, **changes))
+  config.update(dict(num_layers=2, num_decoder_layers=2))
   return models.build(config, remat='none')
 
 
@@ -40,7 +42,8 @@ def tokens(*shape):
 
 
 def test_flops_match_the_traced_step(model):
-  small.check_flops(model, (B, L), (B, T))
+  inputs = (B, 4, L // 4) if model.config.page_forms else (B, L)
+  small.check_flops(model, inputs, (B, T))
 
 
 def test_memory_matches_xla(model):

@@ -9,12 +9,9 @@ from configs import default
 from locost_jax import models
 from locost_jax.data import pages
 from locost_jax.errors import InputError
-from locost_jax.models import attention
-from locost_jax.ops import long_attention
 from tests import products
 from tests.models import small
 from tests.models.small import tokens
-from tests.ops.compiled import temporary_bytes
 
 
 def make(config, **keys):
@@ -72,29 +69,8 @@ def test_mixer_matches_the_plain_sum(small_model_config, change):
   np.testing.assert_allclose(got, want, rtol=0, atol=2e-5 * abs(want).max())
 
 
-@products.few(
-    'change',
-    [{}],
-    [{'bidirectional': False}, {'variant': 'paper'}],
-    others=pytest.mark.slow,
-)
-def test_padding_and_buckets_change_nothing(small_model_config, change):
-  small_model_config.update(change)
-  _, params, apply = make(small_model_config)
-  inputs, targets = tokens(5, 2, 13), tokens(6, 2, 6)
-  want = apply(params, inputs, targets)
-  for length in (16, 37):
-    padded = np.pad(inputs, ((0, 0), (0, length - 13)))
-    got = apply(params, padded, targets)
-    np.testing.assert_allclose(got, want, rtol=0, atol=2e-5)
-  garbage = np.concatenate([inputs, tokens(7, 2, 5)], 1)
-  mask = np.arange(18) < 13
-  got = apply(params, garbage, targets, np.stack([mask, mask]))
-  np.testing.assert_allclose(got, want, rtol=0, atol=2e-5)
-
-
 def test_the_release_convolution_depends_on_padding(small_model_config):
-  """Negative control of the test above."""
+  """Negative control of test_padding_changes_nothing."""
   small_model_config.convolution = 'release'
   _, params, apply = make(small_model_config)
   inputs, targets = tokens(5, 2, 13), tokens(6, 2, 6)
@@ -103,77 +79,11 @@ def test_the_release_convolution_depends_on_padding(small_model_config):
   assert np.abs(got - want).max() > 1e-2
 
 
-@products.few(
-    'tied, beams, absorbed',
-    [(True, 3, False), (True, 3, True)],
-    [(True, 1, False), (False, 1, False), (False, 3, False)],
-)
-def test_cached_steps_match_the_parallel_decoder(
-    small_model_config, monkeypatch, tied, beams, absorbed
-):
-  """Absorbed: steps read states instead of keys and values."""
-  if absorbed:
-    monkeypatch.setattr(long_attention, 'ABSORBED', 13)
-  small_model_config.tie_embeddings = tied
-  model, params, apply = make(small_model_config)
-  inputs = tokens(5, 2, 13)
-  inputs[1, 9:] = 0
-  targets = tokens(6, 2 * beams, 7)
-  want = apply(params, np.repeat(inputs, beams, 0), targets)
-  memory = apply(params, inputs, method='encode')
-  shared, got = small.in_steps(model, params, memory, targets, beams)
-  assert set(shared) == {'states' if absorbed else 'cross', 'mask'}
-  np.testing.assert_allclose(got, want, rtol=0, atol=2e-5)
-
-
-@pytest.mark.memory
-def test_remat_needs_less_memory(small_model_config):
-  """The backward pass of two layers keeps only their inputs."""
-  inputs, targets = tokens(5, 4, 512), tokens(6, 4, 32)
-  sizes = []
-  for remat in ('none', 'full'):
-    model, params, _ = make(small_model_config, remat=remat)
-    loss = lambda p, model=model: model.apply(p, inputs, targets).sum()
-    sizes.append(temporary_bytes(jax.grad(loss), params))
-  assert sizes[1] < 0.7 * sizes[0], sizes
-
-
-def test_dropout_is_random_and_only_in_training(small_model_config):
-  inputs, targets = tokens(5, 2, 13), tokens(6, 2, 6)
-  small_model_config.dropout_rate = 0.5
-  _, params, apply = make(small_model_config)
-
-  def run(params, seed, apply=apply):
-    rngs = {'dropout': jax.random.key(seed)}
-    return apply(params, inputs, targets, deterministic=False, rngs=rngs)
-
-  np.testing.assert_array_equal(run(params, 0), run(params, 0))
-  assert np.abs(run(params, 0) - run(params, 1)).max() > 1e-2
-  small_model_config.dropout_rate = 0.0
-  without = make(small_model_config)[2]
-  np.testing.assert_allclose(
-      apply(params, inputs, targets),
-      run(params, 0, without),
-      rtol=0,
-      atol=1e-5,
-  )
-
-
 def test_bfloat16_keeps_float32_where_it_must(small_model_config):
   model, params, _ = make(small_model_config, dtype='bfloat16')
   _, _, exact = make(small_model_config)
   given = params, tokens(5, 2, 13), tokens(6, 2, 6)
   small.check_bfloat16(model, exact, given, [' fft[', '= exp '])
-
-
-def test_relative_buckets_by_hand():
-  """T5's rule: distances -3 to 140 before the query, 8 buckets, maximum 16."""
-  buckets = attention.relative_buckets(
-      jnp.array([3, 0, -1, -2, -3, -4, -6, -8, -15, -16, -140]), False, 8, 16
-  )
-  assert buckets.tolist() == [0, 0, 1, 2, 3, 4, 5, 6, 7, 7, 7]
-  both = attention.relative_buckets(jnp.array([-5, -1, 0, 1, 5]), True, 8, 16)
-  assert both.tolist() == [2, 1, 0, 5, 6]
 
 
 @pytest.mark.parametrize(
@@ -202,6 +112,30 @@ def test_relative_buckets_by_hand():
         ('bart', {'num_heads': 5}, 'model.d_model=768 must be divisible by'),
         ('bart', {'num_decoder_heads': 5}, 'd_model=768 .*num_decoder_heads=5'),
         ('bart', {'pad_id': 60}, 'pad_id=60 must be below model.vocab_size=60'),
+        (
+            'led',
+            {'attention_window': [4, 8, 8]},
+            'expected one number, or model.num_layers=6 of them',
+        ),
+        ('led', {'attention_window': 5}, 'expected an even number of tok'),
+        ('led', {'attention_window': [4, 0]}, 'expected an even number of'),
+        ('pegasus_x', {'block_size': 5}, '=5: .*an even number of tokens'),
+        ('pegasus_x', {'sinusoidal': False}, '=False: expected True'),
+        (
+            'bigbird_pegasus',
+            {'sinusoidal': True},
+            'sinusoidal=True, .*: expected False and True',
+        ),
+        (
+            'bigbird_pegasus',
+            {'norms_first': False},
+            'norms_first=False: expected False and True',
+        ),
+        (
+            'bigbird_pegasus',
+            {'attention': 'full'},
+            "attention='full': expected .*original_full",
+        ),
     ),
 )
 def test_bad_configs_are_named(name, change, message):

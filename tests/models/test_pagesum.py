@@ -1,15 +1,11 @@
 """PageSum: all forms match the plain one; golden arrays: test_golden_*.py."""
 
 import functools
-import itertools
 
 import jax
 import numpy as np
 import pytest
 
-from locost_jax import models
-from locost_jax.ops import long_attention
-from tests import products
 from tests.models import small
 from tests.models.small import BART as SMALL
 from tests.models.small import tokens
@@ -29,13 +25,6 @@ run = small.Runner(PAGESUM, 0.3)
 small_params = run.small_params
 plain = small.Runner(SMALL, 0.3)
 of_bart = functools.partial(run.params_without, 'confidence')
-
-
-def test_parameters_are_those_of_bart_and_the_confidence():
-  assert small.added_parameters(PAGESUM, SMALL) == {
-      'confidence/kernel',
-      'confidence/bias',
-  }
 
 
 def test_one_page_matches_bart():
@@ -76,31 +65,6 @@ def test_mixing_matches_equation_9(padding):
     np.testing.assert_allclose(together[document], expected, 0, 2e-5)
 
 
-@products.parametrize(
-    'padding,decoding,absorbed',
-    itertools.product(
-        ('tokens', 'release'), ('pages', 'global'), (False, True)
-    ),
-    (
-        ('tokens', 'pages', False),
-        ('release', 'pages', True),
-        ('tokens', 'global', True),
-    ),
-)
-def test_steps_match_the_decoder(monkeypatch, padding, decoding, absorbed):
-  """Also with three rows per document, like beams."""
-  if absorbed:
-    monkeypatch.setattr(long_attention, 'ABSORBED', 1)
-  changes = dict(padding=padding, decoding=decoding)
-  inputs, targets = documents(), tokens(7, 6, 5)
-  memory = run(inputs, method='encode', **changes)
-  expected = run(small.repeated(memory, 3), targets, method='decode', **changes)
-  model = models.build(PAGESUM | changes)
-  shared, logits = small.in_steps(model, small_params(), memory, targets, 3)
-  assert ('states' in shared) == absorbed
-  np.testing.assert_allclose(logits, expected, 0, 1e-4)
-
-
 def test_a_batch_matches_its_documents_one_by_one():
   """Documents of 1, 2 and 40 pages; empty pages at the end change nothing."""
   inputs, targets = tokens(6, 3, 40, 5), tokens(7, 3, 4)
@@ -129,10 +93,3 @@ def test_order_of_pages():
       run(inputs[:, order], targets), run(inputs, targets), 0, 1e-5
   )
   np.testing.assert_allclose(weights(inputs).sum(1), 1, 0, 1e-6)
-
-
-@pytest.mark.parametrize('decoding', ['pages', 'global'])
-def test_flops_match_the_traced_step(decoding):
-  wide = dict(d_model=128, d_ff=256, max_positions=512)
-  model = models.build(PAGESUM | wide | dict(decoding=decoding), remat='none')
-  small.check_flops(model, (2, 3, 256), (2, 64))

@@ -15,7 +15,6 @@ from locost_jax.config import decode_settings
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.generation import generate
-from locost_jax.models import low_memory_encoder
 from locost_jax.models import parameters
 from locost_jax.models import selector as selector_lib
 from locost_jax.models import simcas_locost
@@ -24,21 +23,13 @@ from locost_jax.ops import mesh as mesh_lib
 from locost_jax.summarizing import batch_memory
 from tests import products
 from tests.models import small
+from tests.models import test_simcas
 from tests.ops.compiled import shape
 from tests.ops.compiled import temporary_bytes
 
-SIZES = dict(
-    vocab_size=60,
-    d_model=32,
-    d_state=8,
-    d_ff=64,
-    d_kv=8,
-    num_heads=4,
-    num_layers=1,
-    num_decoder_layers=1,
-)
-LOCOST = dict(default.locost()) | SIZES
-OURS = dict(default.simcas_locost()) | SIZES | dict(chunk_length=8)
+ONE = dict(num_layers=1, num_decoder_layers=1)
+LOCOST = small.FAMILIES['locost'] | ONE
+OURS = small.FAMILIES['simcas_locost'] | ONE
 LENGTHS = [5, 8, 9, 29]  # 1, 1, 2 and 4 chunks
 SETTINGS = decode_settings.Settings(max_length=6, eos_id=1, start_id=0)
 
@@ -52,12 +43,6 @@ def documents(length=29):
   inputs = tokens(1, len(LENGTHS), 29)
   inputs = np.where(np.arange(29) < np.array(LENGTHS)[:, None], inputs, 0)
   return np.pad(inputs, ((0, 0), (0, length - 29))).astype(np.int32)
-
-
-@pytest.fixture
-def small_buckets(monkeypatch):
-  """Allows a compact memory with as few states as were selected."""
-  monkeypatch.setattr(selector_lib, 'SMALLEST', 2)
 
 
 # The actor keeps about half.
@@ -82,11 +67,6 @@ def write(model, params, inputs, **options):
   return generate.generate(model, params, inputs, None, settings, steps=steps)
 
 
-def test_parameters_are_those_of_locost_and_the_selector():
-  added = small.added_parameters(OURS, LOCOST)
-  assert {path.split('/')[0] for path in added} == {'selector'}
-
-
 @pytest.mark.parametrize('how', ['none', 'first_k', 'ppo'])
 def test_a_document_kept_whole_matches_locost(how):
   """Compares logits, and the texts of greedy search and of beams."""
@@ -104,48 +84,103 @@ def test_a_document_kept_whole_matches_locost(how):
     np.testing.assert_allclose(scores, same, 0, 1e-4)
 
 
-@pytest.mark.parametrize('length', [29, 40])
-@pytest.mark.parametrize('selection,bias', [('sample', 1.5), ('argmax', 0.4)])
-def test_the_selector_matches_its_loop(selection, bias, length):
+def choose(judges, x, g, limit, is_whole, is_token):
+  """SimCAS's choice in one chunk: x [J, D], g [D], limit [J].
+
+  Args:
+    judges: parameters of the selector.
+    x: states of the chunk's tokens.
+    g: the selector's state.
+    limit: a token is kept if its probability is higher.
+    is_whole: all tokens are kept anyway.
+    is_token: where not, nothing is kept.
+
+  Returns:
+    (kept, log p of that, entropies, values), each [J]; whether the whole chunk
+    is kept.
+  """
+
+  def judge(name):
+    own = judges[name]
+    dense = lambda name, x: x @ own[name]['kernel'] + own[name]['bias']
+    hidden = np.tanh(dense('token', x) + dense('state', g))
+    return dense('output', np.tanh(dense('hidden', hidden)))
+
+  logits = judge('actor')
+  p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+  kept = (p[:, 1] > limit) & is_token
+  is_whole = is_whole or not kept.any()
+  if is_whole:
+    kept = is_token
+  log_p = np.log(p[range(len(x)), kept * 1])
+  return kept, log_p, -(p * np.log(p)).sum(-1), judge('critic')[:, 0], is_whole
+
+
+SIMCAS = test_simcas.SIMCAS
+# (config, scale of the parameters, documents, bias: some chunks select nothing).
+LOOPS = {
+    'locost sample': (OURS, 0.1, documents(), 1.5),
+    'locost argmax': (OURS, 0.1, documents(40), 0.4),
+    'tokens sample': (SIMCAS, 0.2, test_simcas.documents(), 0.9),
+    'tokens argmax': (SIMCAS, 0.2, test_simcas.documents(), 0.9),
+    'release sample': (SIMCAS, 0.2, test_simcas.documents(), 0.9),
+    'release argmax': (SIMCAS, 0.2, test_simcas.documents(), 0.9),
+}
+
+
+@pytest.mark.parametrize('case', LOOPS)
+def test_the_selector_matches_its_loop(case):
   """The loop is over documents and chunks, in float64."""
-  model = models.build(OURS | dict(selection=selection), 'float64')
-  whole = model.clone(config=models.make_config(OURS | dict(select='none')))
-  inputs, kinds = documents(length), set()
-  grid = np.pad(inputs, ((0, 0), (0, -length % 8))).reshape(4, -1, 8)
+  kind, selection = case.split()
+  config, scale, inputs, bias = LOOPS[case]
+  config = config | dict(selection=selection)
+  if config['name'] == 'simcas':
+    config |= dict(padding=kind)
+  model = models.build(config, 'float64')
   with jax.enable_x64():
-    params = jax.tree.map(lambda x: np.asarray(x, np.float64), small_params())
+    params = small.moved_params(config, scale, config['name'] == 'simcas')
+    params = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
     judges = params['params']['selector']
     judges['actor']['output']['bias'] += bias, 0
-    (memory, rollout), states = jax.jit(
-        lambda params: (
-            model.apply(params, inputs, method='rollout'),
-            whole.apply(params, inputs, method='encode')['states'],
+    (memory, rollout), (states, mask, seeds) = jax.jit(
+        lambda params: tuple(
+            model.apply(params, inputs, method=method)
+            for method in ('rollout', 'chunk_states')
         )
     )(params)
-    seeds = selector_lib.document_seeds(jnp.asarray(grid), grid != 0)
-    drawn = np.asarray(selector_lib.uniform(seeds, grid.shape[1], 8))
-  rollout, states = jax.tree.map(np.asarray, (rollout, states))
-  np.testing.assert_array_equal(memory['states'], states)
-  for row, count in enumerate(LENGTHS):
-    h = states[row, :count]
-    read, kept = [h.mean(0)], np.zeros(length, bool)
-    for c in range(-(-count // 8)):
-      x, g = h[8 * c : 8 * c + 8], np.mean(read, axis=0)
-      limit = 0.5 if selection == 'argmax' else drawn[row, c, : len(x)]
-      own, *of_actions, is_whole = small.choose(judges, x, g, limit, count <= 8)
-      kinds.add('one' if count <= 8 else not is_whole)
-      read.extend(x[own])
-      kept[8 * c : 8 * c + len(x)] = own
-      J = slice(len(x))
-      np.testing.assert_array_equal(rollout.actions[row, c, J], own)
+    drawn = selector_lib.uniform(seeds, *mask[0, :, model.MARKS :].shape)
+    counts = selector_lib.selected_counts(memory)
+    short = selector_lib._compact(memory, int(counts.max()))['states']
+  arrays = (rollout, states, mask, drawn, short)
+  rollout, states, mask, drawn, short = jax.tree.map(np.asarray, arrays)
+  if not model.MARKS:
+    assert states.shape[2] == OURS['chunk_length']
+    whole = states.reshape(4, -1, 32)[:, : inputs.shape[1]]
+    np.testing.assert_array_equal(memory['states'], whole)
+  kinds = set()
+  for row in range(len(inputs)):
+    count = mask[row].any(-1).sum()
+    read = [states[row, :count, 0] if model.MARKS else states[row][mask[row]]]
+    read = [read[0].mean(0)]
+    for c in range(count):
+      x, is_token = states[row, c, model.MARKS :], mask[row, c, model.MARKS :]
+      limit = 0.5 if selection == 'argmax' else drawn[row, c]
+      g = np.mean(read, axis=0)
+      kept, *of_actions, is_whole = choose(
+          judges, x, g, limit, count == 1, is_token
+      )
+      kinds.add('one' if count == 1 else is_whole)
+      read.extend(x[kept])
+      np.testing.assert_array_equal(rollout.actions[row, c], kept)
+      np.testing.assert_array_equal(rollout.observations[row, c], x)
       np.testing.assert_allclose(rollout.state[row, c], g, 0, 1e-12)
-      np.testing.assert_array_equal(rollout.observations[row, c, J], x)
       found = rollout.log_probs, rollout.entropies, rollout.values
       for array, want in zip(found, of_actions):
-        np.testing.assert_allclose(array[row, c, J], want, 0, 1e-9)
-    np.testing.assert_array_equal(memory['mask'][row], kept)
-    assert rollout.tokens[row].sum() == count
-    assert rollout.actions[row].sum() == kept.sum()
+        np.testing.assert_allclose(array[row, c], want, 0, 1e-9)
+    assert not rollout.actions[row, count:].any()
+    read = np.stack(read[1 - model.MARKS :])  # LOCOST's decoder reads no g_0
+    short_row = short[row].reshape(-1, 32)[: len(read)]
+    np.testing.assert_allclose(short_row, read, 0, 1e-12)
   assert {True, False, 'one'} == kinds
 
 
@@ -174,26 +209,6 @@ def test_a_batch_matches_its_documents_one_by_one(changes):
     )
   back = run(inputs[::-1], targets[::-1], **changes)
   np.testing.assert_allclose(back[::-1], together, 0, 1e-5)
-
-
-@pytest.mark.parametrize('options', [dict(), dict(num_beams=3)])
-def test_decoding_in_steps_matches_one_program(small_buckets, options):
-  """The steps read a compact memory, the program reads the whole one."""
-  model, params = models.build(OURS), small_params()['params']
-  settings = dataclasses.replace(SETTINGS, **options)
-  inputs, seen = documents(32), []
-  texts, scores = generate.read_and_write(model, params, inputs, None, settings)
-  for kernels in None, low_memory_encoder.kernels(model, params, 32):
-    steps = generate.Steps(kernels, on_encoded=seen.append)
-    found, same = generate.generate(
-        model, params, inputs, None, settings, steps=steps
-    )
-    np.testing.assert_array_equal(found, texts)
-    np.testing.assert_allclose(same, scores, 0, 1e-4)
-  want = run(inputs, method='encode')
-  for memory in seen:
-    np.testing.assert_array_equal(memory['mask'], want['mask'])
-    np.testing.assert_allclose(memory['states'], want['states'], 0, 1e-4)
 
 
 def test_attention_is_the_mean_of_the_mass():
