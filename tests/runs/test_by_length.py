@@ -152,9 +152,3 @@ def test_a_config_of_ones_own(call, folder, run_command, monkeypatch):
   assert status == 2 and 'schedule was "cosine", now "sine"' in err
   status, _, err = run_command(main, '--workdir=own')
   assert status == 2 and 'function of your own config (--config=FILE)' in err
-
-
-def test_by_length_needs_evaluate(call, folder):
-  status, out, err = call('none', '--by_length')
-  assert (status, out) == (2, '') and '--by_length needs --evaluate' in err
-  assert not (folder / 'none').exists()
