@@ -264,7 +264,9 @@ def _account(compiled, state):
       output=sizes.output_size_in_bytes,
       reused=sizes.alias_size_in_bytes,
   )
-  used = taken['arguments'] + taken['temporary'] + taken['output']
+  # Parameters that this program does not read are in memory, too.
+  used = max(taken['arguments'], taken['state'])
+  used += taken['temporary'] + taken['output']
   return taken | dict(total=used - taken['reused'])
 
 
