@@ -180,18 +180,15 @@ pack() {
 
 setup() {
   local build=$ROOT/build/locost_ install
-  install=(bash locost/worker.sh install "$JAX" "$EXTRAS" "$REPOSITORY"
-           "$REVISION")
+  install=(bash locost/worker.sh install "$JAX" "$EXTRAS")
   [ "${#SETUP[@]}" = 0 ] || install+=("${SETUP[@]}")
   comment 'install code and packages on all workers'
   workers 'mkdir -p locost && rm -f locost/sent.tar.gz' &&
     copy "$ROOT/launch/worker.sh" worker.sh || return
-  if [ -z "$REPOSITORY" ]; then
-    [ -n "$DRY_RUN" ] || git -C "$ROOT" diff --quiet HEAD ||
-      report 'note: copying the last commit, without uncommitted changes'
-    pack code.tar.gz git -C "$ROOT" archive --format=tar.gz \
-      "--output=${build}code.tar.gz" HEAD || return
-  fi
+  [ -n "$DRY_RUN" ] || git -C "$ROOT" diff --quiet HEAD ||
+    report 'note: copying the last commit, without uncommitted changes'
+  pack code.tar.gz git -C "$ROOT" archive --format=tar.gz \
+    "--output=${build}code.tar.gz" HEAD || return
   [ "${#SENT[@]}" = 0 ] ||
     pack sent.tar.gz tar -chzf "${build}sent.tar.gz" -C "$ROOT" -- \
       "${SENT[@]}" || return

@@ -6,23 +6,18 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-# install JAX EXTRAS REPOSITORY REVISION SETUP...: installs code and packages;
-# an empty REPOSITORY means code.tar.gz; sent.tar.gz has files besides it.
+# install JAX EXTRAS SETUP...: installs packages, and the code of code.tar.gz;
+# sent.tar.gz has files besides it.
 install() {
-  local jax=$1 extras=$2 repository=$3 revision=$4 line
-  shift 4
+  local jax=$1 extras=$2 line
+  shift 2
   expect_no_run
   rm -rf ready code checked
   for line in "$@"; do
     bash -c "$line"
   done
-  if [ -n "$repository" ]; then
-    git clone --quiet "$repository" code
-    git -C code checkout --quiet "$revision"
-  else
-    mkdir code
-    tar -xzf code.tar.gz -C code
-  fi
+  mkdir code
+  tar -xzf code.tar.gz -C code
   [ ! -e sent.tar.gz ] || tar -xzf sent.tar.gz -C code
   # The Python of an image may be too old, or without venv.
   PATH=$HOME/.local/bin:$PATH

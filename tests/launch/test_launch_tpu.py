@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 
 import pytest
 
@@ -48,7 +47,7 @@ COPY = [
     ['git', '-C', str(ROOT), *ARCHIVE],
     scp(TAR, 'code.tar.gz'),
 ]
-SETUP = COPY + [workers("bash locost/worker.sh install 'jax[tpu]' train '' ''")]
+SETUP = COPY + [workers("bash locost/worker.sh install 'jax[tpu]' train")]
 ASK = workers(
     "bash locost/worker.sh status '/mnt/runs/a run' 2>/dev/null"
     " || echo 'locost_jax: bare'"
@@ -398,29 +397,6 @@ def test_continue_from_the_beginning_to_the_end(fakes):
   assert fakes.calls('uv') == [uv] * 2
 
 
-def test_setup_from_a_git_address(fakes):
-  """Installs a branch of another repository; after an error, not set up."""
-  origin = fakes.path / 'origin'
-  author = '-c user.name=a -c user.email=a@b.c'
-  for line in (
-      f'init -q -b main {origin}',
-      f'-C {origin} {author} commit -q --allow-empty -m first',
-      f'-C {origin} branch other',
-  ):
-    subprocess.run(['git', *line.split()], check=True)
-  fakes.write(ENV + f'REPOSITORY={origin}\nREVISION=other\n')
-  status, _, err = fakes.run('tpu_vm.sh', 'setup')
-  assert status == 0, err
-  head = fakes.path / 'worker1/locost/code/.git/HEAD'
-  assert head.read_text() == 'ref: refs/heads/other\n'
-  words = ' '.join(map(' '.join, fakes.calls()))
-  assert 'archive' not in words and 'code.tar.gz' not in words
-  assert report(fakes) == ['unchecked', 'unchecked']
-  fakes.write(ENV + f'REPOSITORY={origin}\nREVISION=none\n')
-  assert fakes.run('tpu_vm.sh', 'setup')[0] != 0
-  assert report(fakes) == ['bare', 'bare']
-
-
 def test_a_stopped_run_is_not_started_again(ready):
   run_and_wait(ready, 2)
   # A second start does nothing, and preflight and setup are refused.
@@ -466,6 +442,10 @@ def test_a_preflight_on_all_workers(ready):
   # Another set-up needs another check.
   assert ready.run('tpu_vm.sh', 'setup')[0] == 0
   assert report(ready) == ['unchecked', 'unchecked']
+  # A failed one is none.
+  ready.write(ENV + 'SETUP=false\n')
+  assert ready.run('tpu_vm.sh', 'setup')[0] != 0
+  assert report(ready) == ['bare', 'bare']
 
 
 def test_the_newest_checkpoint_of_a_run(ready, tmp_path):
