@@ -9,7 +9,6 @@ import zipfile
 
 import pytest
 
-from locost_jax.data import corpora
 from tests.runs import test_main
 
 ROOT = Path(__file__).parent.parent
@@ -24,22 +23,6 @@ def get_config():
   config = default.get_config()
   config.data.vocabulary = 'byte'
   return config
-"""
-
-CORPORA = """
-import seqio
-from locost_jax.config import commands, config_files
-from locost_jax.data import corpus, seqio_tasks
-
-found = {name: seqio.get_mixture_or_task(name) for name in corpus.names()}
-print(seqio_tasks.__file__)
-for kind in seqio.Task, seqio.Mixture:
-  print(*(name for name in found if isinstance(found[name], kind)))
-names = 'arxiv pubmed govreport summscreenfd booksum_chapter booksum_book'
-for name in names.split():
-  path = config_files.find(f'configs/finetune_{name}.py')
-  assert commands.load_config(path).data.task == name
-print(names)
 """
 
 
@@ -131,26 +114,6 @@ def test_the_wheel_has_all_files(installed):
   # Other packages use these names, or only a checkout has them.
   for name in 'configs', 'bench', 'papers':
     assert not (installed / name).exists()
-
-
-def test_corpora_and_their_configs_in_an_empty_directory(installed, tmp_path):
-  """Every corpus and mixture is in SeqIO; configs/finetune_*.py are found."""
-  pytest.importorskip('seqio')
-  out = run([sys.executable, '-c', CORPORA], tmp_path, PYTHONPATH=installed)
-  file, tasks, mixtures, configs = out.splitlines()[-4:]
-  assert file.startswith(str(installed))
-  names = set(corpora.TABLE)
-  assert names <= set(tasks.split()) and len(names) >= 18
-  assert set(mixtures.split()) == set(corpora.MIXTURES)
-  of_configs = {path.stem for path in (ROOT / 'configs').glob('finetune_*.py')}
-  assert {f'finetune_{name}' for name in configs.split()} == of_configs
-  assert not any(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize('name', ['main', 'data.inspect'])
-def test_help_in_an_empty_directory(installed, tmp_path, name):
-  out = command(installed, tmp_path, name, '--help')
-  assert '--config' in out and not any(tmp_path.iterdir())
 
 
 def test_configs_of_the_wheel_and_of_the_user(installed, tmp_path):
