@@ -8,36 +8,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import default
 from locost_jax import models
 from locost_jax.config import decode_settings
 from locost_jax.generation import decode
-from locost_jax.ops import beam_attention
 from locost_jax.summarizing import batch_memory
 from tests.generation.test_decode import search_in_lists
 from tests.models import small
 from tests.models import test_pagesum
 from tests.ops.compiled import temporary_bytes
 
-T5_STYLE = dict(
-    vocab_size=60,
-    d_model=32,
-    d_ff=64,
-    d_kv=8,
-    num_heads=4,
-    num_layers=1,
-    num_decoder_layers=3,
-)
-BART = small.BART | dict(num_layers=1)
-PAGESUM = BART | dict(name='pagesum')
+ONE = dict(num_layers=1, num_decoder_layers=3)
 MODELS = {
-    't5': lambda: dict(default.t5(), **T5_STYLE),
-    'longt5': lambda: dict(default.longt5(), **T5_STYLE),
-    'locost': lambda: dict(default.locost(), d_state=8, **T5_STYLE),
-    'bart': lambda: BART,
-    'pagesum': lambda: PAGESUM | dict(num_decoder_layers=3),
-    'global': lambda: PAGESUM | dict(decoding='global'),
+    name: small.FAMILIES[name] | ONE
+    for name in ('t5', 'longt5', 'locost', 'bart', 'pagesum')
 }
+MODELS['global'] = MODELS['pagesum'] | dict(decoding='global')
 EARLY = decode_settings.Settings(
     num_beams=4, max_length=9, eos_id=7, pad_id=1, start_id=2
 )
@@ -49,7 +34,7 @@ LATE = decode_settings.Settings(
 @functools.lru_cache
 def make(name):
   """(model, variables, memory) of a small model and two documents."""
-  config = MODELS[name]()
+  config = MODELS[name]
   model = models.build(config)
   inputs = small.documents()
   if config['name'] == 'pagesum':
@@ -146,29 +131,6 @@ def test_the_table_matches_copied_caches(name):
   assert any(ended) == (settings == EARLY)
 
 
-@pytest.mark.parametrize('name', ('t5', 'pagesum', soak('global')))
-def test_all_beams_match_copied_caches(name, monkeypatch):
-  """All beams and texts match; if the table is not updated, they differ."""
-  model, variables, memory = make(name)
-  run = lambda copies: jax.jit(
-      lambda memory: write(model, variables, memory, EARLY, copies)
-  )(memory)
-  found, expected = run(False), run(True)
-  assert 'ancestors' in found and 'ancestors' not in expected
-  for key in ('written', 'texts', 'done', 'position'):
-    np.testing.assert_array_equal(found[key], expected[key])
-  for key in ('scores', 'text_scores'):
-    np.testing.assert_allclose(found[key], expected[key], rtol=1e-5)
-  is_seen = beam_attention.is_seen
-
-  def without_updates(ancestors):
-    own = jnp.arange(ancestors.shape[1])[:, None]
-    return is_seen(jnp.where(ancestors < 0, -1, own))
-
-  monkeypatch.setattr(beam_attention, 'is_seen', without_updates)
-  assert np.abs(run(False)['scores'] - expected['scores']).max() > 1e-3
-
-
 def copies_in_loops(program, size):
   """Returns the operations in loops that copy at least `size` numbers.
 
@@ -232,34 +194,6 @@ def test_memory_of_decoding(name):
   growth = estimated(40) - estimated(20)
   assert 0.8 < (taken(40, False) - taken(20, False)) / growth < 1.25
   assert (taken(40, True) - taken(20, True)) / growth > 1.25
-
-
-@pytest.mark.parametrize('B,K,P', ((1, 3, 1), (2, 4, 3)))
-def test_attention_reads_the_slots_of_the_table(B, K, P):
-  """Loops over documents, beams, pages, heads and positions."""
-  H, S, N, position = 2, 7, 5, 4
-  rng = np.random.default_rng(0)
-  queries = rng.normal(size=(B, K, P, H, N))
-  keys, values = rng.normal(size=(2, B, K, P, H, S, N))
-  bias = rng.normal(size=(H, 1, S))
-  ancestors = rng.integers(0, K, (B, K, S))
-  ancestors[:, :, position + 1 :] = -1
-  expected = np.zeros_like(queries)
-  for b, k, p, h in np.ndindex(B, K, P, H):
-    slots = ancestors[b, k, : position + 1]
-    read = lambda x: np.stack([x[b, j, p, h, s] for s, j in enumerate(slots)])
-    scores = read(keys) @ queries[b, k, p, h] + bias[h, 0, : position + 1]
-    weights = np.exp(scores)
-    expected[b, k, p, h] = weights @ read(values) / weights.sum()
-  rows = lambda x: x.reshape(B * K * P, *x.shape[3:]).astype(np.float32)
-  found = beam_attention.attend(
-      rows(queries),
-      rows(keys),
-      rows(values),
-      beam_attention.is_seen(ancestors),
-      bias.astype(np.float32),
-  )
-  np.testing.assert_allclose(found, rows(expected), rtol=0, atol=1e-5)
 
 
 @pytest.mark.filterwarnings('error::FutureWarning')
