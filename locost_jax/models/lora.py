@@ -70,15 +70,6 @@ def merge(params, alpha):
   return merged
 
 
-def without(params):
-  """Returns the parameters without adapters, W as it is."""
-  return {
-      key: without(node) if isinstance(node, dict) else node
-      for key, node in params.items()
-      if key not in (A, B)
-  }
-
-
 def _select(params, config):
   """The paths of the kernels that get adapters, in order."""
   flat = {path: leaf.shape for path, leaf in parameters.flatten(params).items()}

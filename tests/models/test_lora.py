@@ -28,6 +28,12 @@ flat = parameters.flatten
 KERNELS = r'.*(attention/(query|value)|mixer/key|feed_forward/wo)/kernel'
 
 
+def without(params):
+  """Returns the parameters without adapters."""
+  kept = {path: x for path, x in flat(params).items() if 'lora' not in path}
+  return parameters.unflatten(kept)
+
+
 def make_config(rank=2, layers=2, **keys):
   config = small_training.make_config(10)
   config.model.update(
@@ -98,7 +104,7 @@ def test_new_adapters_have_the_shapes_of_the_paper_and_no_effect():
   assert not any(
       np.any(leaf) for path, leaf in added.items() if path.endswith('_b')
   )
-  back = lora.without(adapted)
+  back = without(adapted)
   assert jax.tree.structure(back) == jax.tree.structure(params)
   merged = lora.merge(adapted, 6.0)
   jax.tree.map(np.testing.assert_array_equal, merged, params)
@@ -133,11 +139,11 @@ def test_merged_matches_the_sum_of_both_paths():
     return y + 6.0 / 2 * jnp.einsum(form, arguments[0], a, b)
 
   with nn.intercept_methods(with_adapter):
-    expected = logits(config, lora.without(params))
+    expected = logits(config, without(params))
   assert len(set(found)) == 7
   merged = logits(config, lora.merge(params, 6.0))
   np.testing.assert_allclose(merged, expected, rtol=2e-5, atol=2e-5)
-  plain = logits(config, lora.without(params))
+  plain = logits(config, without(params))
   assert np.abs(merged - plain).max() > 0.1
 
 
@@ -173,7 +179,7 @@ def test_only_adapters_are_trained_and_have_optimiser_state():
   assert bytes_of(whole.opt_state) == 2 * bytes_of(whole.params) + 4
 
   def loss(b):
-    params = jax.tree.map(jnp.asarray, lora.without(before.params))
+    params = jax.tree.map(jnp.asarray, without(before.params))
     a = adapters['logits/lora_a']
     params['logits']['kernel'] += 6 / 2 * a @ b
     loss, _, count = step_lib.token_sums(params, batch, small_training.Bag())
@@ -254,7 +260,7 @@ def test_a_fine_tuned_run_loads_merged_weights(tmp_path):
   )
   raw = checkpoint.load_params(tmp_path / 'tuned')
   before = locost_jax.load(tmp_path / 'base')
-  jax.tree.map(np.testing.assert_array_equal, lora.without(raw), before.params)
+  jax.tree.map(np.testing.assert_array_equal, without(raw), before.params)
   after = locost_jax.load(tmp_path / 'tuned')
   assert jax.tree.structure(after.params) == jax.tree.structure(before.params)
   adapted = 0
