@@ -11,6 +11,7 @@ width, P segments of an input.
 
 import functools
 import math
+from typing import Any
 
 from flax import linen as nn
 import jax.numpy as jnp
@@ -47,26 +48,26 @@ def relative_buckets(distance, bidirectional, num_buckets, max_distance):
 
 
 class RelativeBias(nn.Module):
-  """One learned bias per head and bucket, for all layers of a stack.
+  """One learned bias per head and bucket, for all layers of a T5-style stack.
 
-  layers: number of layers with a bias each, the first axis of all results; 0:
-    they share one.
+  With config.biases_per_layer they have one each, the first axis of all results.
+
+  Attributes:
+    config: a `stack.T5StyleConfig`.
+    bidirectional: whether it is the encoder's.
   """
 
-  num_heads: int
-  num_buckets: int
-  max_distance: int
+  config: Any
   bidirectional: bool
-  stddev: float
-  layers: int = 0
 
   def setup(self):
-    shape = self.num_buckets, self.num_heads
-    self.embedding = self.param(
-        'embedding',
-        nn.initializers.normal(self.stddev),
-        (self.layers, *shape) if self.layers else shape,
-    )
+    c = self.config
+    shape = c.relative_attention_num_buckets, c.num_heads
+    if c.biases_per_layer:
+      count = c.num_layers if self.bidirectional else c.num_decoder_layers
+      shape = count, *shape
+    init = nn.initializers.normal(c.d_model**-0.5)
+    self.embedding = self.param('embedding', init, shape)
 
   def __call__(self, query_positions, key_positions):
     """Positions [T] and [S] -> bias [H, T, S]."""
@@ -76,7 +77,10 @@ class RelativeBias(nn.Module):
   def of_distance(self, distance):
     """Key position - query position, integers [...] -> bias [..., H]."""
     buckets = relative_buckets(
-        distance, self.bidirectional, self.num_buckets, self.max_distance
+        distance,
+        self.bidirectional,
+        self.config.relative_attention_num_buckets,
+        self.config.relative_attention_max_distance,
     )
     return self.embedding[..., buckets, :]
 

@@ -15,6 +15,7 @@ from typing import Any, Callable
 from flax import linen as nn
 import jax.numpy as jnp
 
+from locost_jax.models import attention
 from locost_jax.models import copy_head
 from locost_jax.models import decoder_layers
 from locost_jax.models import encoder as encoder_lib
@@ -145,7 +146,7 @@ class Decoder(decoder_layers.Decoder):
   def setup(self):
     super().setup()
     c = self.config
-    self.relative_bias = stack.make_relative_bias(c, False)
+    self.relative_bias = attention.RelativeBias(c, False)
     self.norm = stack.make_norm(c, self.dtype)
 
   def embed(self, h, positions):

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from locost_jax.errors import InputError
+from locost_jax.models import attention
 from locost_jax.models import stack
 from locost_jax.ops import causal_attention
 from locost_jax.ops import local_attention
@@ -100,9 +101,9 @@ class SharedBiases(nn.Module):
   config: LongT5Config
 
   def setup(self):
-    self.relative_bias = stack.make_relative_bias(self.config, True)
+    self.relative_bias = attention.RelativeBias(self.config, True)
     if self.config.attention == GLOBAL:
-      self.global_relative_bias = stack.make_relative_bias(self.config, True)
+      self.global_relative_bias = attention.RelativeBias(self.config, True)
 
   def __call__(self, mask):
     W = self.config.local_radius + 1
@@ -133,18 +134,18 @@ class LongT5Attention(nn.Module):
     if c.attention == GLOBAL:
       self.global_norm = stack.make_norm(c, self.dtype)
 
-  def side_tokens(self, x, mask):
-    """x [B, L, D], mask [B, L] -> keys, values [B, G, H, K], counts [B]."""
-    sums, full = block_sums(x, mask, self.config.global_block_size)
-    return (*self.attention.keys_values(self.global_norm(sums)), full)
-
   def __call__(self, x, mask, biases, deterministic):
     c, (near, line) = self.config, biases
     queries = self.attention.queries(x)
     L = queries.shape[1]
     side = None
     if c.attention == GLOBAL:
-      side = side_keys(*self.side_tokens(x, mask), line, c.global_block_size)
+      sums, full = block_sums(x, mask, c.global_block_size)
+      side = local_attention.Further(
+          *self.attention.keys_values(self.global_norm(sums)),
+          jnp.arange(sums.shape[1]) < full[:, None],
+          functools.partial(side_bias, line, c.global_block_size, full),
+      )
     rate = 0.0 if deterministic else c.dropout_rate
     window = local_attention.Window(
         c.local_radius + 1, c.local_radius, c.keys_seen(L), near, side
@@ -159,17 +160,6 @@ class LongT5Attention(nn.Module):
             self.make_rng('dropout') if rate else None,
         )
     )
-
-
-def side_keys(keys, values, full, line, block):
-  """`local_attention.Further` of the side tokens.
-
-  keys, values [B, G, H, K], of which full [B] exist; line: see `side_bias`; a
-  side token stands for `block` tokens.
-  """
-  exists = jnp.arange(keys.shape[1]) < full[:, None]
-  bias = functools.partial(side_bias, line, block, full)
-  return local_attention.Further(keys, values, exists, bias)
 
 
 def side_bias(line, block, full, start, size):

@@ -19,6 +19,7 @@ from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
+from locost_jax.models import attention
 from locost_jax.models import stack
 from locost_jax.ops import causal_attention
 from locost_jax.ops import local_attention
@@ -50,7 +51,7 @@ class SharedBias(nn.Module):
   config: stack.T5StyleConfig
 
   def setup(self):
-    self.relative_bias = stack.make_relative_bias(self.config, True)
+    self.relative_bias = attention.RelativeBias(self.config, True)
 
   def __call__(self, mask):
     B, L = mask.shape

@@ -101,19 +101,6 @@ def make_feed_forward(config, dtype):
   )
 
 
-def make_relative_bias(config, bidirectional):
-  """Returns the position bias of the T5 family's attention, a module."""
-  layers = config.num_layers if bidirectional else config.num_decoder_layers
-  return attention.RelativeBias(
-      config.num_heads,
-      config.relative_attention_num_buckets,
-      config.relative_attention_max_distance,
-      bidirectional,
-      config.d_model**-0.5,
-      layers if config.biases_per_layer else 0,
-  )
-
-
 def make_attention(config, dtype):
   """Returns an attention of the T5 family."""
   return attention.Attention(

@@ -31,7 +31,7 @@ def direct_mass(model, params, inputs, mask, targets_in, segments, P):
   h = params['token_embedding']['embedding'][targets_in]
   positions = np.arange(targets_in.shape[1])
   causal = positions[None] <= positions[:, None]
-  bias = attention.RelativeBias(4, 32, 128, False, 1.0).apply(
+  bias = attention.RelativeBias(model.config, False).apply(
       {'params': params['decoder']['relative_bias']}, positions, positions
   )
 
