@@ -24,7 +24,6 @@ from locost_jax.models import stack
 from locost_jax.ops import causal_attention
 from locost_jax.ops import local_attention
 from locost_jax.ops import long_attention
-from locost_jax.ops import long_attention
 
 
 @dataclasses.dataclass(frozen=True)
