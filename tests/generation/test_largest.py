@@ -27,6 +27,15 @@ def test_top_k_matches_jax(B, N, k, different):
   np.testing.assert_array_equal(numbers, np.take_along_axis(x, order, 1))
 
 
+def test_equal_numbers_in_different_blocks():
+  """The largest number is in the last block, after equal smaller ones."""
+  x = np.zeros((1, 10 * decode_limits.BLOCK), np.float32)
+  x[0, [5, 900, 1200]] = 1, 1, 2
+  x[0, 1201] = 1
+  _, places = decode_limits.top_k(x, 4)
+  assert places.tolist() == [[1200, 5, 900, 1201]]
+
+
 def test_a_beam_search_sorts_no_whole_row():
   V, K = 4000, 4
   settings = decode_settings.Settings(max_length=6, num_beams=K)
