@@ -78,7 +78,6 @@ class SelfAttention(nn.Module):
     B, L, H, _ = queries.shape
     size = min(L, piece_length(B, H, L))
     rate = 0.0 if deterministic else self.config.dropout_rate
-
     exists = mask[:, None, None]
 
     def of_piece(queries, start, key):

@@ -30,9 +30,9 @@ def over_queries(function, queries, size, key=None):
   """The context of all queries [B, L, H, K], computed piece by piece.
 
   Args:
-    function: (queries [B, H, size, K], start, key) -> context, likewise. It is
-      recomputed in the backward pass if there are several pieces. The last
-      piece is padded with zeros.
+    function: (queries [B, H, size, K], start, key) -> context, likewise; a CPU
+      gathers float32 faster than bfloat16. It is recomputed in the backward
+      pass if there are several pieces. The last piece is padded with zeros.
     size: of a piece.
     key: a random key, or None; each piece gets its own.
   """
