@@ -320,9 +320,6 @@ BIGBIRD_PEGASUS = dict(
     ],
 )
 def test_the_published_size(name, sizes, count):
-  """allenai/led-base-16384, google/pegasus-x-base, transformers' BigBird; and
-
-  facebook/bart-base with a selector.
-  """
+  """Of allenai/led-base-16384, google/pegasus-x-base, facebook/bart-base."""
   model = models.build(FAMILIES[name] | BART_BASE | sizes)
   assert parameters.count(parameters.abstract_params(model)) == count
