@@ -7,7 +7,6 @@ the data pipeline and the allocator need. For devices that are not present, see
 `topology`; they need neither the corpus nor the vocabulary of the run.
 """
 
-import functools
 import json
 import math
 from typing import NamedTuple
@@ -116,8 +115,9 @@ def measure_phase(setup, target=None, evaluates=False):
     fits; of a target also note, and memory has a margin; of its step
     tokens_per_second (at peak FLOP/s).
   """
-  what = f'{setup.name or "the step"}: compiling'
   compile_program = compile_summaries if evaluates else compile_step
+  what = 'the evaluation' if evaluates else setup.name or 'the step'
+  what = f'{what}: compiling'
   collective.log(what)
   with compiling.show_seconds(what):
     found = compile_program(setup, target and target.options)
@@ -187,8 +187,9 @@ def compile_summaries(setup, options=None):
   """Compiles what reads a batch of an evaluation and writes its summaries.
 
   Returns:
-    See `compile_step`; state is the parameters, flops None. Of a model whose
-    memory `is_compacted` only what writes is compiled, with nothing dropped.
+    See `compile_step`; state is the parameters, flops None. A model whose
+    memory `is_compacted` reads and writes in two programs: the one that needs
+    more memory, if nothing is dropped.
   """
   config, mesh, model = setup.config, setup.mesh, setup.model
   settings, seeds = decode_settings.of_run(config), None
@@ -201,13 +202,18 @@ def compile_summaries(setup, options=None):
     )
     arguments, further = (params, inputs, None), (settings, seeds)
     if model.config.is_compacted:
-      reading = functools.partial(generate.read, model)
-      memory = jax.eval_shape(reading, *arguments)
-      traced = generate.write.trace(model, params, memory, *further)
+      read = generate.read.trace(model, *arguments)
+      memory = jax.tree.map(
+          lambda x: _array(mesh, x.shape, x.dtype, 'encoder_'), read.out_info
+      )
+      written = generate.write.trace(model, params, memory, *further)
+      traced = read, written
     else:
-      traced = generate.read_and_write.trace(model, *arguments, *further)
+      traced = (generate.read_and_write.trace(model, *arguments, *further),)
     shape = inputs.shape, settings.max_length
-    return _compile(traced, setup, options, shape, params)
+    found = [_compile(x, setup, options, shape, params) for x in traced]
+  needed = lambda x: x['memory']['total'] if x['memory'] else math.inf
+  return max(found, key=needed)
 
 
 def _inputs(setup, documents):
