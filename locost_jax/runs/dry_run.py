@@ -203,10 +203,10 @@ def compile_summaries(setup, options=None):
     arguments, further = (params, inputs, None), (settings, seeds)
     if model.config.is_compacted:
       read = generate.read.trace(model, *arguments)
-      memory = jax.tree.map(
+      states = jax.tree.map(
           lambda x: _array(mesh, x.shape, x.dtype, 'encoder_'), read.out_info
       )
-      written = generate.write.trace(model, params, memory, *further)
+      written = generate.write.trace(model, params, states, *further)
       traced = read, written
     else:
       traced = (generate.read_and_write.trace(model, *arguments, *further),)
