@@ -12,7 +12,7 @@ import resource
 import signal
 import subprocess
 import sys
-import tempfile
+import threading
 import time
 
 import jax
@@ -36,20 +36,23 @@ class Run:
 
   def __init__(self, workdir, environment, **given):
     self.workdir = Path(workdir)
-    self._log = tempfile.NamedTemporaryFile()
     program = ROOT / 'tests' / 'faulty_run.py'
     self.process = subprocess.Popen(
         [sys.executable, program, workdir, json.dumps(given)],
         env=environment,
         stdout=subprocess.PIPE,
-        stderr=self._log,
+        stderr=subprocess.PIPE,
         text=True,
     )
+    # Not a file, whose size a test limits.
+    self.stderr = ''
+    self._reader = threading.Thread(target=self._read, daemon=True)
+    self._reader.start()
     self.started.append(self.process)
 
-  @property
-  def stderr(self):
-    return Path(self._log.name).read_text()
+  def _read(self):
+    for line in self.process.stderr:
+      self.stderr += line
 
   def wait_for(self, condition):
     """Waits until condition(self) is true."""
@@ -83,6 +86,7 @@ class Run:
     """Waits for an end with this status; returns the result from stdout."""
     found = self.process.wait(timeout=120)
     stdout = self.process.stdout.read()
+    self._reader.join()
     assert found == status, self.stderr
     assert 'Traceback' not in self.stderr, self.stderr
     return json.loads(stdout.splitlines()[-1]) if not status else None
