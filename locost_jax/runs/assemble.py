@@ -93,6 +93,7 @@ class Setup:
       self.use_vocabulary(vocabulary)
     elif not self.config.model.vocab_size:
       self.config.model.vocab_size = self.config.data.vocabulary_size
+    self.__dict__.pop('shapes', None)  # cached with another vocab_size
 
   def use_vocabulary(self, vocabulary):
     """Sets the vocabulary, and config.model.vocab_size if it is 0."""

@@ -83,6 +83,17 @@ def test_the_memory_of_an_evaluation(name, key, value):
   assert found[1]['temporary'] > 1.2 * found[0]['temporary']
 
 
+def test_the_size_of_a_vocabulary_that_will_be_trained():
+  """Also if shapes were asked for before."""
+  config = make_config()
+  config.model.vocab_size, config.data.vocabulary_size = 0, 77
+  setup = make_setup(config)
+  assert parameters.count(setup.shapes)
+  setup.expect_vocabulary(None)
+  shapes = parameters.flatten(setup.shapes)
+  assert shapes['token_embedding/embedding'].shape[0] == 77
+
+
 def test_the_largest_batch_of_pages_and_of_chunks():
   config = default.get_config()
   config.data.update(
