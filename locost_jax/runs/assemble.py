@@ -31,6 +31,7 @@ class Setup:
     self.name, self.directory, self.config = phase
     self.mesh = sharding.make_mesh(self.config.mesh, devices)
     self.vocabulary, self.caches, self.shares = None, {}, {}
+    self._shapes = {}  # model.vocab_size -> the parameters' shapes
 
   @functools.cached_property
   def model(self):
@@ -38,16 +39,19 @@ class Setup:
     train = self.config.train
     return models.build(self.config.model, train.dtype, train.remat)
 
-  @functools.cached_property
+  @property
   def shapes(self):
     """The parameters' shapes.
 
     Until the vocabulary is known, it has the fewest tokens a model can have.
     """
     model = self.config.model
-    return parameters.abstract_params(
-        self.model if model.vocab_size else models.build(with_vocabulary(model))
-    )
+    size = model.vocab_size
+    if size not in self._shapes:
+      self._shapes[size] = parameters.abstract_params(
+          self.model if size else models.build(with_vocabulary(model))
+      )
+    return self._shapes[size]
 
   @property
   def task(self):
@@ -93,13 +97,11 @@ class Setup:
       self.use_vocabulary(vocabulary)
     elif not self.config.model.vocab_size:
       self.config.model.vocab_size = self.config.data.vocabulary_size
-    self.__dict__.pop('shapes', None)  # cached with another vocab_size
 
   def use_vocabulary(self, vocabulary):
     """Sets the vocabulary, and config.model.vocab_size if it is 0."""
     self.vocabulary = vocabulary
     fill_vocab_size(self.config, vocabulary)
-    self.__dict__.pop('shapes', None)  # cached with another vocab_size
 
   def open_caches(self, directory, splits, allow_other_caches=False):
     """Opens the records of some splits, tokenising what is missing."""

@@ -1,15 +1,15 @@
 """Estimates a run's memory and arithmetic before it starts: `main --dry_run`.
 
-Compiles the train step, or with --evaluate what writes summaries, for the largest
-batch of the config, on the run's mesh, from shapes alone: nothing is computed
-and no parameter is allocated. The memory is what XLA reports for the program, per device; it does not include what JAX,
-the data pipeline and the allocator need. For devices that are not present, see
+Compiles the train step, or with --evaluate the program that writes summaries,
+for the largest batch of the config, on the run's mesh, from shapes alone:
+nothing is computed and no parameter is allocated. The memory is what XLA
+reports for the program, per device; it does not include what JAX, the data
+pipeline and the allocator need. For devices that are not present, see
 `topology`; they need neither the corpus nor the vocabulary of the run.
 """
 
 import json
 import math
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,28 +35,19 @@ from locost_jax.training import warm_start
 # Tokens of a vocabulary that is not here: BART's, T5's has 32,128.
 _RELEASED_TOKENS = 50_265
 
-
-class _Words(NamedTuple):
-  """What a report says of a program."""
-
-  what: str
-  state: str
-  temporary: str
-  advice: str
-
-
-_TRAINING = _Words(
-    'step',
-    'parameters and optimiser',
-    'gradients and what they are made from',
-    'train.remat=full, a larger train.accumulate,\n'
+# The words of a report that depend on the program.
+_TRAINING = dict(
+    what='step',
+    state='parameters and optimiser',
+    temporary='gradients and what they are made from',
+    advice='train.remat=full, a larger train.accumulate,\n'
     '  shorter inputs, a smaller model, optim.name=adafactor',
 )
-_EVALUATION = _Words(
-    'program',
-    'parameters',
-    'states of the documents and of their beams',
-    'a smaller eval.batch_size, shorter inputs,\n'
+_EVALUATION = dict(
+    what='program',
+    state='parameters',
+    temporary='states of the documents and of their beams',
+    advice='a smaller eval.batch_size, shorter inputs,\n'
     '  decode.num_beams=1, a smaller model',
 )
 
@@ -67,7 +58,7 @@ def dry_run(phases, workdir, topology=None, evaluates=False):
   Args:
     topology: devices to compile for, see `topology`; None: this machine's.
       With a name, files, vocabulary and train.init_from are not checked.
-    evaluates: whether to compile what an evaluation of the last phase runs.
+    evaluates: compile the last phase's `compile_summaries` instead.
 
   Returns:
     {'phases': [...]}, each from `measure_phase`.
@@ -178,13 +169,14 @@ def compile_step(setup, options=None):
         programs.shardings,
     )
     step = programs.step.trace(state, batch)
-    found = _compile(step, setup, options, (inputs.shape, T), state)
+    shape = inputs.shape, T
+    found = _compile(step, setup, options, shape, state, batch)
   found['flops'] = flops.of_step(setup.model, inputs.shape, (B, T))
   return found
 
 
 def compile_summaries(setup, options=None):
-  """Compiles what reads a batch of an evaluation and writes its summaries.
+  """Compiles the program that reads an evaluation's batch and writes summaries.
 
   Returns:
     See `compile_step`; state is the parameters, flops None. A model whose
@@ -207,11 +199,15 @@ def compile_summaries(setup, options=None):
           lambda x: _array(mesh, x.shape, x.dtype, 'encoder_'), read.out_info
       )
       written = generate.write.trace(model, params, states, *further)
-      traced = read, written
+      programs = [(read, inputs), (written, states)]
     else:
-      traced = (generate.read_and_write.trace(model, *arguments, *further),)
+      whole = generate.read_and_write.trace(model, *arguments, *further)
+      programs = [(whole, inputs)]
     shape = inputs.shape, settings.max_length
-    found = [_compile(x, setup, options, shape, params) for x in traced]
+    found = [
+        _compile(traced, setup, options, shape, params, taken)
+        for traced, taken in programs
+    ]
   needed = lambda x: x['memory']['total'] if x['memory'] else math.inf
   return max(found, key=needed)
 
@@ -230,8 +226,13 @@ def _array(mesh, shape, dtype=jnp.int32, key=''):
   return jax.ShapeDtypeStruct(shape, dtype, sharding=placed)
 
 
-def _compile(traced, setup, options, shape, state):
-  """Returns `compile_step`'s results; shape: (of inputs, target tokens)."""
+def _compile(traced, setup, options, shape, state, taken):
+  """Returns `compile_step`'s results.
+
+  Args:
+    shape: (shape of the inputs, target tokens).
+    taken: abstract arrays that the program takes besides the state.
+  """
   (documents, *read), written = shape
   mesh = setup.mesh
   found = dict(
@@ -248,7 +249,7 @@ def _compile(traced, setup, options, shape, state):
   )
   try:
     compiled = traced.lower().compile(options)
-    found['memory'] = _account(compiled, state)
+    found['memory'] = _account(compiled, state, taken)
   except jax.errors.JaxRuntimeError as error:
     _, is_refused, message = str(error).partition('RESOURCE_EXHAUSTED: ')
     if not is_refused:
@@ -257,23 +258,28 @@ def _compile(traced, setup, options, shape, state):
   return found
 
 
-def _account(compiled, state):
+def _account(compiled, state, taken):
   """Returns a program's memory as XLA reports it; see `compile_step`."""
   sizes = compiled.memory_analysis()
-  taken = dict(
-      state=sum(
-          math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
-          for x in jax.tree.leaves(state)
-      ),
+  # Also parameters that this program does not read are in memory.
+  used = _bytes((state, taken))
+  found = dict(
+      state=_bytes(state),
       arguments=sizes.argument_size_in_bytes,
       temporary=sizes.temp_size_in_bytes,
       output=sizes.output_size_in_bytes,
       reused=sizes.alias_size_in_bytes,
   )
-  # Parameters that this program does not read are in memory, too.
-  used = max(taken['arguments'], taken['state'])
-  used += taken['temporary'] + taken['output']
-  return taken | dict(total=used - taken['reused'])
+  used += found['temporary'] + found['output'] - found['reused']
+  return found | dict(total=used)
+
+
+def _bytes(arrays):
+  """Returns the bytes of a tree of abstract arrays on each device."""
+  return sum(
+      math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
+      for x in jax.tree.leaves(arrays)
+  )
 
 
 def largest_batch(config):
@@ -304,16 +310,15 @@ def _lines(phase):
   """Yields the lines of a phase, from `measure_phase`."""
   batch, mesh, show = phase['batch'], phase['mesh'], memory.format_bytes
   devices, operations = math.prod(mesh.values()), phase['flops']
+  work = f'evaluation on {phase["task"]}'
   step_text, texts = '', _EVALUATION
   if operations:
+    name = phase['name'] or 'training'
+    work = f'{name} on {phase["task"]}, {phase["steps"]} steps'
     each = f', {operations / devices:.3g} on each device' if devices > 1 else ''
     step_text, texts = f'{operations:.3g} FLOPs{each}', _TRAINING
   axes = ' '.join(f'{axis}={size}' for axis, size in mesh.items())
   read, written = batch['input_tokens'], batch['target_tokens']
-  name = phase['name'] or 'training'
-  work = f'{name} on {phase["task"]}, {phase["steps"]} steps'
-  if not operations:
-    work = f'evaluation on {phase["task"]}'
   yield f'{work}; nothing was run'
   for title, text in (
       (
@@ -331,8 +336,8 @@ def _lines(phase):
   if step := phase['memory']:
     state, reused = show(step['state']), show(step['reused'])
     rows += [
-        ('arguments', f'{state} {texts.state}, and the batch'),
-        ('temporary', texts.temporary),
+        ('arguments', f'{state} {texts["state"]}, and the batch'),
+        ('temporary', texts['temporary']),
         ('output', f'{reused} of it in place of arguments'),
     ]
     rows += [('margin', 'see below')] if step.get('margin') else []
@@ -342,9 +347,9 @@ def _lines(phase):
     rows.append(['    available', show(available), ''])
   yield from tables.align(rows, left=(0, 2), least=(15, 9, 0))
   if phase['refused']:
-    yield f'  the compiler refuses the {texts.what}:\n    {phase["refused"]}'
+    yield f'  the compiler refuses the {texts["what"]}:\n    {phase["refused"]}'
   if not phase['fits']:
-    yield f'  IT DOES NOT FIT: try {texts.advice}, or more devices'
+    yield f'  IT DOES NOT FIT: try {texts["advice"]}, or more devices'
   elif available is not None:
     yield f'  it fits: {step["total"] / available:.0%} of what is available'
   else:
