@@ -50,7 +50,8 @@ def relative_buckets(distance, bidirectional, num_buckets, max_distance):
 class RelativeBias(nn.Module):
   """One learned bias per head and bucket, for all layers of a T5-style stack.
 
-  With config.biases_per_layer they have one each, the first axis of all results.
+  With config.biases_per_layer they have one each, on the first axis of all
+  results.
 
   Attributes:
     config: a `stack.T5StyleConfig`.

@@ -25,6 +25,7 @@ import jax.numpy as jnp
 from locost_jax.errors import InputError
 from locost_jax.models import bart
 from locost_jax.ops import local_attention
+from locost_jax.ops import long_attention
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,13 +154,11 @@ class EncoderLayer(bart.EncoderLayer):
         queries, keys, values, tokens.near, window, rate, draw()
     )
     if tokens.places.size or self.is_initializing():
-      own = local_attention.attend(
+      own = long_attention.plain(
           self.global_attention.queries(of_places(h)),
           *self.global_attention.keys_values(h),
           tokens.mask[:, None, None],
-          None,
-          rate,
-          draw(),
+          drop=long_attention.dropping(rate, draw()),
       )
       rows = jnp.arange(B)[:, None]
       context = context.at[rows, tokens.places].set(own, mode='drop')

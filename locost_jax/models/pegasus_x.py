@@ -26,6 +26,7 @@ from locost_jax.errors import InputError
 from locost_jax.models import bart
 from locost_jax.models import stack
 from locost_jax.ops import local_attention
+from locost_jax.ops import long_attention
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,13 +111,11 @@ class EncoderLayer(bart.EncoderLayer):
     window = local_attention.Window(W, W, c.keys_seen(L), None, more, sides=0)
     local = local_attention.in_blocks(*map(later, read), window, rate, draw())
     both = lambda x, y: jnp.concatenate([x, y], 1)
-    far = local_attention.attend(
+    far = long_attention.plain(
         own.queries(g),
         *map(both, further, read[1:3]),
         both(exists, mask)[:, None, None],
-        None,
-        rate,
-        draw(),
+        drop=long_attention.dropping(rate, draw()),
     )
     local = jax.lax.dynamic_slice_in_dim(local, start, L, 1)
     return own.merge_heads(local), own.merge_heads(far)

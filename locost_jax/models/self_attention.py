@@ -83,7 +83,7 @@ class SelfAttention(nn.Module):
     def of_piece(queries, start, key):
       of_keys = jax.lax.dynamic_slice_in_dim(line, start, size + L - 1, 1)
       bias = causal_attention.diagonals(of_keys, size)
-      drop = lambda w: w * long_attention.dropout(rate, key, 0, w)
+      drop = long_attention.dropping(rate, key)
       return long_attention.plain(
           queries, keys, values, exists, bias, drop=drop, form='h'
       )

@@ -20,12 +20,6 @@ from locost_jax.ops import long_attention
 from locost_jax.ops import mesh as mesh_lib
 
 
-def attend(queries, keys, values, mask, bias, rate=0.0, key=None):
-  """`long_attention.plain` with dropout drawn from a key, if rate is not 0."""
-  drop = lambda w: w * long_attention.dropout(rate, key, 0, w)
-  return long_attention.plain(queries, keys, values, mask, bias, drop=drop)
-
-
 def over_queries(function, queries, size, key=None):
   """The context of all queries [B, L, H, K], computed piece by piece.
 
@@ -149,7 +143,7 @@ def piece_bytes():
 
 
 def pad_blocks(x, L, W, n, sides):
-  """Pads [B, R, L, ...] to whole pieces, with `sides` more blocks at each end."""
+  """Pads [B, R, L, ...] to whole pieces, and by `sides` blocks at each end."""
   before, piece = sides * W, n * W
   behind = -(-L // piece) * piece + before - L
   more = [(0, 0)] * (x.ndim - 3)
@@ -157,9 +151,10 @@ def pad_blocks(x, L, W, n, sides):
 
 
 def neighbours(x, start, W, n, sides):
-  """Each of n blocks of W tokens with S on both sides: [B, R n, (1 + 2 S) W, ...].
+  """Each of n blocks of W tokens with S blocks on both sides.
 
-  x is of `pad_blocks`, `start` the position of the first block, traced.
+  x [B, R, L, ...] of `pad_blocks` -> [B, R n, (1 + 2 S) W, ...]; `start` is the
+  position of the first block, traced.
   """
   (B, R), count = x.shape[:2], 1 + 2 * sides
   part = jax.lax.dynamic_slice_in_dim(x, start, (n + count - 1) * W, 2)

@@ -318,6 +318,11 @@ def dropout(dropout_rate, key, i, like):
   return kept / jnp.asarray(1 - dropout_rate, like.dtype)
 
 
+def dropping(dropout_rate, key):
+  """Returns `drop` of `plain`."""
+  return lambda weights: weights * dropout(dropout_rate, key, 0, weights)
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _in_pieces(form, arguments):
   """form: (size, dropout_rate, along), arguments: those of `in_pieces`."""
