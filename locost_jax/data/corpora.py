@@ -182,7 +182,6 @@ TABLE = {
     'govreport': Entry(
         splits=dict(train=17_457, validation=972, test=973),
         counted_by='LOCOST, table 9',
-        raw='',
         tfds=('scrolls/gov_report:1.0.0',),
         download='302 MiB',
     ),
@@ -194,7 +193,6 @@ TABLE = {
     'summscreenfd': Entry(
         splits=dict(train=3_673, validation=338, test=337),
         counted_by='LOCOST, table 9',
-        raw='',
         tfds=('scrolls/summ_screen_fd:1.0.0',),
         download='49 MiB',
     ),
@@ -213,7 +211,6 @@ TABLE = {
     'multinews': Entry(
         splits=dict(train=44_972, validation=5_622, test=5_622),
         counted_by='the authors; PageSum, table 1, in thousands',
-        raw='',
         tfds=('multi_news:2.1.0',),
         download='722 MiB',
         row=multi_news,
@@ -248,11 +245,10 @@ TABLE = {
         raw='data/v1-3/txt/{train,dev,test}.jsonl of the authors',
         rows=squality,
     ),
-    # A row per answer, each scored by itself: rows with one id have one question.
+    # A row per answer, each scored by itself; an id is that of the question.
     'qasper': Entry(
         splits=dict(train=2_567, validation=1_726, test=1_399),
         counted_by="TFDS's catalogue",
-        raw='',
         tfds=('scrolls/qasper:1.0.0',),
         download='19 MiB',
         row=scrolls_with_query,

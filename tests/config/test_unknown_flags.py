@@ -1,4 +1,4 @@
-"""What to write instead of a flag, a word or a config that does not exist."""
+"""Unknown flags, words and configs are refused with what was meant instead."""
 
 import importlib
 
