@@ -17,7 +17,7 @@ BUDGETS = {
     'lines of code in locost_jax/': 24_870,
     'lines of configs/ and launch/': 2_810,
     'lines of papers/ and bench/': 4_120,
-    'lines of tests/': 42_600,  # of Python
+    'lines of tests/': 42_610,  # of Python
     'words of *.md': 20_000,  # as `wc -w` counts them
     'words of prose in *.md': 10_000,  # without tables and code
     'lines of README.md': 130,
