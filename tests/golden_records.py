@@ -12,7 +12,6 @@ from pathlib import Path
 import sys
 
 from configs import default
-from locost_jax.config import schema
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import corpus_rows
 from locost_jax.data import gsg
@@ -20,7 +19,6 @@ from locost_jax.data import pages
 from locost_jax.data import preprocessors
 from locost_jax.data import record_versions
 from locost_jax.data import sources
-from locost_jax.data import span_corruption
 from locost_jax.data import text as text_lib
 from locost_jax.vocabularies import byte_vocabulary
 from tests.data.rows import tokenise
@@ -75,19 +73,6 @@ def _gsg():
           for mask in ('', '<extra_id_0>')
       ],
   )
-
-
-def _span_corruption():
-  ids = list(range(100, 300))
-  data = default.get_config().data
-  data.max_input_length, data.max_target_length = 90, 30
-  settings = schema.defaults('span_corruption') | dict(share=0.7)
-  make = span_corruption.maker(Marked(), data, settings)
-  made = {name: make(ids, name) for name in 'abcdefgh'}
-  return {
-      name: sides and [side.tolist() for side in sides]
-      for name, sides in made.items()
-  }
 
 
 def _pages():
@@ -181,7 +166,6 @@ OUTPUTS = dict(
     plain_text=_plain_text,
     preprocessors=_preprocessors,
     sources=_sources,
-    span_corruption=_span_corruption,
 )
 
 

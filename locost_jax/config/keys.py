@@ -272,13 +272,6 @@ GSG = {
     'seed': Key(0, 'random seed of the choice', _SEED),
 }
 
-SPAN_CORRUPTION = {
-    'share': Key(0.5, 'share of the documents', _SHARE),
-    'density': Key(0.15, 'share of the tokens that are cut out', _SHARE),
-    'mean_length': Key(3.0, 'mean tokens of a span', number(1, TOKENS)),
-    'seed': Key(0, 'random seed of the spans', _SEED),
-}
-
 DECODE = {
     name: Key(field.default, field.metadata['text'], field.metadata['kind'])
     for name, field in decode_settings.OPTIONS.items()
@@ -298,7 +291,6 @@ STORED = {
 SECTIONS = {
     'data': DATA,
     'gsg': GSG,
-    'span_corruption': SPAN_CORRUPTION,
     'optim': OPTIM,
     'train': TRAIN,
     'train.lora': TRAIN_LORA,
@@ -309,18 +301,13 @@ SECTIONS = {
     'checkpoint': CHECKPOINT,
 }
 # Sections that are None unless a config has them.
-OPTIONAL = 'gsg', 'span_corruption'
+OPTIONAL = ('gsg',)
 # What --help=config says of a section, and of a key in none.
 ABOUT = {
     'gsg': (
         'Pretraining on gap sentences of input_field (locost_jax/data/gsg.py): '
         "ConfigDict(dict(ratio=0.2, strategy='independent', mask='', "
         'seed=0)); None: train on input_field -> target_field'
-    ),
-    'span_corruption': (
-        "with gsg: train on T5's span corruption in a share of the documents "
-        '(locost_jax/data/span_corruption.py): ConfigDict(dict(share=0.5, '
-        'density=0.15, mean_length=3.0, seed=0)); None: in no document'
     ),
     'optim': (
         'A number of steps strictly between 0 and 1 is a share of train.steps.'
@@ -354,6 +341,7 @@ KEYS |= {
 # keeps the key, so that the error message names it.
 REMOVED = {
     'data.packing': (False, None),  # several short documents in a row
+    'span_corruption': (None,),  # T5's objective in a share of the documents
     'train.batch_tokens': (0, None),  # tokens in a step, not documents
     'selector.trace': ('position',),  # advantages of the next chunk
     'selector.baseline': ('critic',),  # of the rewards

@@ -158,7 +158,7 @@ def update(config):
   """
   config = {
       name: dict(value) if isinstance(value, dict) else value
-      for name, value in config.items()
+      for name, value in update_overrides(config).items()
   }
   for name, section in config.items():
     if isinstance(section, dict):

@@ -241,18 +241,15 @@ def locate(config, found, vocabulary, split, directory):
 
   The key is a JSON object of everything that determines the records.
   """
-  data, spans = config.data, found.span_corruption
+  data = config.data
   versions = record_versions.VERSIONS
   is_part = split != 'train' and is_large(config, found)
-  if spans is not None:  # caches without it, older ones too, stay valid
-    spans = dict(spans, code=versions['span_corruption'])
   key = dict(
       format=FORMAT,
       task=found.name,
       split=split,
       gsg=found.gsg,
       **_script_key(found, data),
-      **({} if spans is None else dict(span_corruption=spans)),
       corpus=found.made_of(split),
       limit=config.eval.examples if is_part else 0,
       vocabulary=vocabulary.fingerprint,

@@ -95,23 +95,18 @@ def corpus(config):
   if not is_own:
     check_name(task)
   makes_gaps = is_gsg(task) or (is_own and config.gsg is not None)
-  for key in ('gsg', 'span_corruption'):
-    if config.get(key) is not None and not makes_gaps:
-      raise InputError(
-          f'config.{key} is set, but the task {"jsonl" if is_own else task} '
-          f'summarises: expected config.{key}=None'
-      )
+  if config.get('gsg') is not None and not makes_gaps:
+    raise InputError(
+        f'config.gsg is set, but the task {"jsonl" if is_own else task} '
+        'summarises: expected config.gsg=None'
+    )
   find = _built_in if task in BUILT_IN else prepared_corpora.corpus
   find = _own_files if is_own else find
-  settings = spans = None
+  settings = None
   if makes_gaps:
     settings = _settings(config, 'gsg')
     gsg.select_sentences(['a', 'b'], settings['ratio'], settings['strategy'])
-  found = find(config, settings)
-  if config.get('span_corruption') is not None:
-    spans = _settings(config, 'span_corruption')
-    schema.check_section('span_corruption', spans)
-  return found._replace(span_corruption=spans)
+  return find(config, settings)
 
 
 def check_name(task):

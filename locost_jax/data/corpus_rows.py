@@ -39,8 +39,6 @@ class Corpus(NamedTuple):
   sizes: dict = {}  # split -> expected number of rows
   count: Callable | None = None  # split -> actual number, of those expected
   has_files: bool = False  # whether the shards are local files
-  # Settings of span corruption; None: no document is corrupted.
-  span_corruption: dict | None = None
   # The version of `plain_text` of its records (record_versions): 0 has texts as
   # they are, 1 a blank between Chinese gap sentences.
   plain_text: int = 2

@@ -15,7 +15,6 @@ import json
 from locost_jax.data import corpus_rows
 from locost_jax.data import gsg
 from locost_jax.data import pages
-from locost_jax.data import span_corruption
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
 
@@ -41,8 +40,6 @@ def maker(found, data, vocabulary):
     InputError: from the function: a query leaves no room in a page.
   """
   bos = [] if vocabulary.bos_id is None else [vocabulary.bos_id]
-  spans = found.span_corruption
-  corrupt = spans and span_corruption.maker(vocabulary, data, spans)
 
   def make(row, keep_empty=False):
     made = _texts(row, found, bool(data.pages))
@@ -58,11 +55,6 @@ def maker(found, data, vocabulary):
       made['pages'] = list(map(len, cut))
     else:
       made['inputs'] = vocabulary.encode(text)
-    sides = corrupt and corrupt(made['inputs'], made['id'])
-    if sides is not None:
-      made['inputs'], made['targets'] = (side.tolist() for side in sides)
-      made['text'] = vocabulary.decode(made['inputs'], True)
-      made['reference'] = vocabulary.decode(made['targets'], True)
     for side in ('targets',) if data.pages else ('inputs', 'targets'):
       made[side] = bos + made[side]
     return made
@@ -91,11 +83,6 @@ def _texts(row, found, paged):
   if pair is None:
     return None
   text, reference = pair
-  spans = found.span_corruption
-  if spans and span_corruption.is_drawn(
-      row['id'], spans['share'], spans['seed']
-  ):
-    text = row['text']
   return dict(id=row['id'], text=text, reference=reference)
 
 

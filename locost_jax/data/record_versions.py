@@ -12,7 +12,6 @@ VERSIONS = dict(
     plain_text=2,  # `corpus_rows.plain`; the oldest caches lack it
     preprocessors=1,
     sources=1,  # for the built-in corpus
-    span_corruption=1,
     text=2,  # et al. (see Fig. 3) is one sentence
 )
 

@@ -31,9 +31,7 @@ tf = prepared_corpora.load_tensorflow()
 import seqio  # after TensorFlow, which is loaded quietly
 
 # The keys that are read.
-DEFAULTS = ConfigDict(
-    dict(data=schema.defaults('data'), gsg=None, span_corruption=None)
-)
+DEFAULTS = ConfigDict(dict(data=schema.defaults('data'), gsg=None))
 
 _registered = {}  # name -> our seqio.Task or seqio.Mixture
 
@@ -43,8 +41,8 @@ def register(vocabulary='byte', config=None):
 
   Args:
     vocabulary: a path (T5's or BART's files, or what a run saved), or 'byte'.
-    config: a run's config; its data (without task and files), gsg and
-      span_corruption are read. None: the defaults.
+    config: a run's config; its data (without task and files) and gsg
+      are read. None: the defaults.
 
   Raises:
     InputError: the vocabulary does not exist.
@@ -188,7 +186,7 @@ def _make_task(config, name, vocabulary):
   if corpus_lib.is_gsg(name):
     data.pages = ''  # gap sentences are not cut into pages
   else:
-    config.gsg = config.span_corruption = None
+    config.gsg = None
   return task_of(config, name, vocabulary)
 
 

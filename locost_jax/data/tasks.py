@@ -19,7 +19,6 @@ from locost_jax.data import corpora
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import corpus_rows
 from locost_jax.data import file_formats
-from locost_jax.data import span_corruption
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import sentencepiece_training
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
@@ -58,11 +57,10 @@ def check(config):
   """
   data = config.data
   check_settings(config)
-  masks, spans = set(), None
+  masks = set()
   for member in members(config).values():
     found = corpus_lib.corpus(member)
     masks |= {found.gsg['mask']} if found.gsg else set()
-    spans = spans or found.span_corruption
     if data.pages and found.gsg is not None:
       raise InputError(
           f'config.data.pages={data.pages!r}: gap sentences are '
@@ -86,8 +84,6 @@ def check(config):
       )
     vocabulary = vocabulary_lib.load_vocabulary(data.vocabulary)
     _check_tokens(data, masks, vocabulary)
-    if spans is not None:
-      span_corruption.maker(vocabulary, data, spans)
 
 
 def check_settings(config):

@@ -6,7 +6,6 @@ to compare with.
 """
 
 import contextlib
-import dataclasses
 import functools
 
 import jax
@@ -124,10 +123,6 @@ def showing_progress():
     progress.wipe()
 
 
-def _writes_sentinels(config):
-  return config.get('span_corruption') is not None
-
-
 def _rows(batch, info, tokens, what):
   """Returns a row for each document, see `measure`, with its contents."""
   vocabulary, rows = what.vocabulary, []
@@ -135,7 +130,7 @@ def _rows(batch, info, tokens, what):
     read = batch['encoder_input_tokens'][i]
     row = dict(
         id=name,
-        prediction=vocabulary.decode(tokens[i], _writes_sentinels(what.config)),
+        prediction=vocabulary.decode(tokens[i]),
         reference=reference,
         tokens_kept=int((read != vocabulary.pad_id).sum()),
     )
@@ -156,8 +151,6 @@ def _generate(what, params, batch, real):
   settings = decode_settings.with_ids(
       decode_settings.of_run(config), what.vocabulary
   )
-  if _writes_sentinels(what.config):
-    settings = dataclasses.replace(settings, banned_ids=())
   rows = {'encoder_input_tokens': inputs}
   if decode_settings.method_of(settings) == 'sample':
     rows['seeds'] = generate.document_seeds(

@@ -31,7 +31,7 @@ _FREE = re.compile(
     r'|train\.\w+_every'
 )
 
-_MAY_BE_NONE = 'gsg', 'span_corruption'
+_MAY_BE_NONE = ('gsg',)
 # Keys of a model that matter only in training.
 _TRAINING_ONLY = re.compile(r'model\.(\w+_)?dropout_rate')
 

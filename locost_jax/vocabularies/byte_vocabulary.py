@@ -36,9 +36,8 @@ class ByteVocabulary:
     data = np.array(ids, int) - _SPECIAL
     return ids, np.cumsum(data & 0xC0 != 0x80).tolist()
 
-  def decode(self, ids, keep_sentinels=False):
+  def decode(self, ids):
     """Returns the text of ids (any iterable of ints), up to the first eos."""
-    del keep_sentinels  # they have no text
     text = bytearray()
     for i in map(int, ids):
       if i == self.eos_id:

@@ -128,19 +128,23 @@ class SentencePieceVocabulary:
       start += len(line) + 1
     return ids, ends
 
-  def decode(self, ids, keep_sentinels=False):
+  def decode(self, ids):
     """Returns the text of ids (any iterable of ints), up to the first eos.
 
-    Padding and, unless they are kept, sentinels are skipped. Ids that the
-    vocabulary does not have count as unknown.
+    Padding and sentinels are skipped. Ids that the vocabulary does not have
+    count as unknown.
     """
-    lines, skipped = [[]], () if keep_sentinels else self.sentinel_ids
-    for i in map(int, ids):
+    return self._read(i for i in map(int, ids) if i not in self.sentinel_ids)
+
+  def _read(self, ids):
+    """`decode` of ids of the processor without sentinels."""
+    lines = [[]]
+    for i in ids:
       if i == token_ids.EOS_ID:
         break
       if i == self._newline_id:
         lines.append([])
-      elif i != token_ids.PAD_ID and i not in skipped:
+      elif i != token_ids.PAD_ID:
         lines[-1].append(i if 0 <= i < self.size else self._unknown)
     return '\n'.join(self._processor.decode(line) for line in lines)
 
@@ -186,11 +190,10 @@ class PegasusVocabulary(SentencePieceVocabulary):
     ids, ends = super().encode_with_ends(text)
     return self._ours[ids].tolist(), ends
 
-  def decode(self, ids, keep_sentinels=False):
+  def decode(self, ids):
     """See the base class."""
-    skipped, known = () if keep_sentinels else self.sentinel_ids, self._theirs
-    ids = (known.get(int(i), self._unknown) for i in ids if i not in skipped)
-    return super().decode(ids, True)
+    ids = (int(i) for i in ids if i not in self.sentinel_ids)
+    return self._read(self._theirs.get(i, self._unknown) for i in ids)
 
 
 def load_processor(model, path):

@@ -106,16 +106,10 @@ def test_every_change_makes_another_cache(config, tmp_path):
       name(validation_files=''),
       name(byte_vocabulary.ByteVocabulary(extra_ids=3)),
   ]
-  for settings in (
-      dict(gsg=dict(ratio=0.5)),
-      dict(gsg=dict(ratio=0.4)),
-      dict(span_corruption=dict(share=0.5)),
-      dict(span_corruption=dict(share=0.4)),
-      dict(span_corruption=dict(seed=3)),
-  ):
-    config.update(settings)
+  for settings in dict(ratio=0.5), dict(ratio=0.4), dict(seed=3):
+    config.update(gsg=settings)
     found.append(name())
-  config.span_corruption = dict(share=0.4, seed=3, density=0.15)  # the default
+  config.gsg = dict(ratio=0.4, seed=3, strategy='independent')  # the default
   assert name() == found[-1]
   write_jsonl(tmp_path / 'a.jsonl', numbered(8))
   found.append(name())

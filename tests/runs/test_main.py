@@ -186,8 +186,7 @@ def get_config():
   config.phases = (
       ('first', {'data.input_field': 'text', 'train.steps': 2,
                  'gsg': ConfigDict(dict(ratio=0.3, strategy='independent',
-                                        mask='')),
-                 'span_corruption': ConfigDict(dict(share=0.5))}),
+                                        mask=''))}),
       ('second', {'train.steps': 3, 'model.dropout_rate': 0.1,
                   'train.lora.rank': 2, 'optim.warmup_steps': 4}))
   return config
@@ -214,9 +213,6 @@ def test_phases_from_start_to_end(call, succeed, corpus, tmp_path):
   )
   assert stored['train']['init_from'] == str(run / 'first')
   assert stored['model']['dropout_rate'] == 0.1
-  first = phases_lib.read_config(run / 'first')
-  assert first['span_corruption'] == {'share': 0.5}
-  assert stored['span_corruption'] is None
   # The command line overrides a phase's values.
   assert stored['train']['batch_size'] == 4 and stored['train']['steps'] == 3
   assert (run / 'first' / 'checkpoints' / '2' / 'params').is_dir()

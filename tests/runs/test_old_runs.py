@@ -196,15 +196,11 @@ def test_old_keys_become_current_keys():
     'key, ignored', [(k, x) for k, given in keys.REMOVED.items() for x in given]
 )
 def test_a_removed_key_without_effect_is_ignored(key, ignored):
-  section, name = key.split('.')
-  stored = {
-      section: {name: ignored, 'seed': 1},
-      'phases': [['one', {key: ignored, f'{section}.seed': 2}]],
-  }
-  assert schema.update(stored) == {
-      section: {'seed': 1},
-      'phases': [['one', {f'{section}.seed': 2}]],
-  }
+  section, _, name = key.rpartition('.')
+  nested = lambda keys: {section: keys} if section else keys
+  phase = lambda keys: dict(phases=[['one', keys | {'data.seed': 2}]])
+  stored = nested({name: ignored, 'seed': 1}) | phase({key: ignored})
+  assert schema.update(stored) == nested({'seed': 1}) | phase({})
   kept = {'data': {'packing': True, 'seed': 1}}
   assert schema.update(kept) == kept
 
