@@ -106,6 +106,8 @@ class Bucket:
   def write(self, name, data, generation=None):
     """Writes an object whole; data None removes it.
 
+    Until it is written, TensorStore holds two more copies of the data.
+
     Args:
       generation: of the object that is replaced; None: it must not exist.
 

@@ -1,8 +1,11 @@
 """Objects of buckets are copied whole, or one line says why not."""
 
 import json
+import mmap
 import os
 from pathlib import Path
+import subprocess
+import sys
 
 import pytest
 
@@ -354,3 +357,25 @@ def test_steps_without_a_manifest_are_not_found(bucket):
   found = object_store.find(f'{HOME}/run', ('**/params/**', 'config.json'))
   assert list(found) == ['run/checkpoints/1/params/a', 'run/config.json']
   assert len(object_store.find(f'{HOME}/run')) == 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    'call, least, most',
+    [
+        (f"object_store.local('{HOME}/a')", 0, 200),
+        ("object_store.Bucket('locost-test').read('a')", 1000, 4000),  # control
+    ],
+)
+def test_a_copy_of_1_gib_is_not_held_in_memory(bucket, call, least, most):
+  # Zeros that take no memory here either, until they are written.
+  bucket.objects['a'] = mmap.mmap(-1, 2**30, mmap.MAP_PRIVATE), 1
+  program = f"""
+from locost_jax.config import object_store
+from locost_jax.devices import memory
+object_store.Bucket('locost-test').generation('a')
+before = memory.peak_host_bytes()
+{call}
+print(memory.peak_host_bytes() - before)"""
+  grown = int(subprocess.check_output([sys.executable, '-c', program]))
+  assert least <= grown >> 20 < most
