@@ -1,11 +1,9 @@
-"""A small training run in its own process, for tests that disturb it.
+"""A small training run, which `tests.runs.processes` starts and disturbs.
 
-python tests/faulty_run.py WORKDIR '{"steps": 30, ...}' ends like a command:
-expected errors give one line and a status, and a finished run prints JSON to
-stdout. WORKDIR may be in a bucket.
+It ends like a command: expected errors give one line and a status. WORKDIR may
+be in a bucket.
 """
 
-import json
 import os
 import resource
 import signal
@@ -75,7 +73,7 @@ def report(text):
 
 
 def main(workdir, given):
-  """Trains; prints the result of `train`."""
+  """Trains, until something stops it."""
   given = DEFAULTS | given
   process = given['process']
   if process >= 0:
@@ -138,14 +136,14 @@ def main(workdir, given):
   with commands.one_line_errors(), lost, opened as home:
     if object_store.is_uri(workdir):
       phases_lib.write_config(home, config)
-    result = small_training.train(config, home, model, batches, evaluate)
-    if process <= 0:
-      print(json.dumps(result))
+    small_training.train(config, home, model, batches, evaluate)
 
 
 def begin(workdir, given, environment):
   """Runs `main` in a process of `forked`, with quick retries and leases."""
   os.environ.update(environment)
+  # Shells ignore SIGINT in background processes.
+  signal.signal(signal.SIGINT, signal.default_int_handler)
   directory = environment['JAX_COMPILATION_CACHE_DIR']
   jax.config.update('jax_compilation_cache_dir', directory)
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
@@ -154,9 +152,3 @@ def begin(workdir, given, environment):
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
   lease.RENEW, lease.TAKE_OVER, lease.LOOK = given.pop('lease', (30, 90, 5))
   main(workdir, given)
-
-
-if __name__ == '__main__':
-  # Shells ignore SIGINT in background processes.
-  signal.signal(signal.SIGINT, signal.default_int_handler)
-  main(sys.argv[1], json.loads(sys.argv[2]))

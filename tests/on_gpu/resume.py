@@ -9,6 +9,7 @@ import numpy as np
 
 from locost_jax.workdir import checkpoint
 from tests.on_gpu import job as job_lib
+from tests.runs import processes
 from tests.runs import test_faults
 
 KILLS = 4
@@ -25,13 +26,10 @@ def run(job):
   rng, kills = np.random.default_rng(seed), 1 if job['tiny'] else KILLS
   with tempfile.TemporaryDirectory() as folder:
     home = Path(folder)
-    environment = os.environ | {
-        'JAX_COMPILATION_CACHE_DIR': str(home / 'compiled'),
-        'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
-        # A killed process may hold its memory for a moment.
-        'XLA_PYTHON_CLIENT_PREALLOCATE': 'false',
-    }
-    train = lambda name: test_faults.Run(home / name, environment, **GIVEN)
+    # A killed process may hold its memory for a moment.
+    more = dict(XLA_PYTHON_CLIENT_PREALLOCATE='false')
+    runs = processes.Runs(home, home / 'compiled', **more)
+    train = lambda name: processes.Run(runs, home / name, **GIVEN)
 
     def again():
       train('again').end()

@@ -1,7 +1,6 @@
 """A run whose WORKDIR is in a bucket equals one on a disk, whatever happens.
 
-Runs are processes that a server of processes forks (`forked`); the
-bucket kills them, or answers wrongly.
+Runs are `processes`; the bucket kills them, or answers wrongly.
 """
 
 import json
@@ -13,29 +12,23 @@ import shutil
 import signal
 import time
 
-import jax
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 
 from locost_jax import main
 from locost_jax import summarize
-from locost_jax.workdir import checkpoint
-from locost_jax.workdir import manifest
-from tests import forked
-from tests import small_training
 from tests.bucket_server import Bucket
 from tests.bucket_server import ENVIRONMENT
 from tests.bucket_server import Fault
 from tests.bucket_server import TOKEN
-from tests.ports import free_port
+from tests.runs import processes
 from tests.runs import test_bucket_runs
+from tests.runs.processes import result
 
 texts = test_bucket_runs.texts  # a fixture
 
 URI = 'gs://locost-test/runs/a'
 FRONT = 'runs/a/'
-QUICK = dict(max_retries=2, initial_delay='10ms', max_delay='20ms')
 GIVEN = dict(checkpoint_every=2, eval_every=6, log_every=1, size=100)
 STEP = rf'^{FRONT}checkpoints/\d+/'
 STEP_OF = re.compile(STEP)
@@ -60,63 +53,21 @@ FIRST = [
 ]
 
 
-class Runs:
-  """Starts processes in one bucket.
-
-  Attributes:
-    log: the output of all of them.
-  """
+class Runs(processes.Runs):
+  """Starts processes in one bucket."""
 
   def __init__(self, bucket, tmp_path, programs):
-    self.bucket, self.path = bucket, tmp_path
-    self._file, self._started = tmp_path / 'log', []
-    self._environment = ENVIRONMENT | {
-        'TENSORSTORE_GCS_HTTP_URL': bucket.url,
-        'XDG_CACHE_HOME': str(tmp_path / 'home'),
-        'JAX_COMPILATION_CACHE_DIR': str(programs),
-    }
-
-  @property
-  def log(self):
-    return self._file.read_text() if self._file.exists() else ''
+    self.bucket = bucket
+    variables = ENVIRONMENT | {'TENSORSTORE_GCS_HTTP_URL': bucket.url}
+    home = str(tmp_path / 'home')
+    super().__init__(tmp_path, programs, **variables, XDG_CACHE_HOME=home)
 
   def start(self, workdir=URI, hosts=1, rooms=(0, 0), **given):
-    """Starts the 1 or 2 hosts of a run; rooms: bytes of a file on each."""
-    given = GIVEN | dict(retries=QUICK, lease=(0.2, 1.0, 0.1)) | given
-    if hosts == 2:
-      given = dict(port=free_port(), fsdp=2, timeout=60) | given
-    started = [
-        forked.start(
-            'tests.faulty_run',
-            'begin',
-            self._file,
-            str(workdir),
-            given | dict(process=i if hosts == 2 else -1, room=rooms[i]),
-            self._environment,
-        )
-        for i in range(hosts)
-    ]
-    self._started += started
-    return started
+    return super().start(workdir, hosts, rooms, **GIVEN | given)
 
   def end(self, hosts, *status):
-    for process in hosts:
-      process.join(180)
-      assert process.exitcode in (status or (0,)), self.log
-      assert 'Traceback' not in self.log, self.log
-      assert TOKEN not in self.log
-
-  def wait_for(self, condition):
-    end = time.monotonic() + 120
-    while not condition():
-      assert time.monotonic() < end, self.log
-      time.sleep(0.005)
-
-  def close(self):
-    for process in self._started:
-      if process.is_alive():
-        os.kill(process.pid, signal.SIGKILL)
-      process.join()
+    super().end(hosts, *status)
+    assert TOKEN not in self.log
 
   def copy(self, name='copy'):
     """Writes all objects of the run to a directory; returns it."""
@@ -141,25 +92,6 @@ def runs(tmp_path, programs):
   yield found
   found.close()
   bucket.close()
-
-
-def result(workdir):
-  """Returns all numbers of a run: its arrays by step, metrics, lines."""
-  steps, arrays = checkpoint.list_steps(workdir / 'checkpoints'), {}
-  for step in steps:
-    path = workdir / 'checkpoints' / str(step)
-    assert not manifest.find_damage(path)
-    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
-      for item in 'params', 'training':
-        read = ocp.RestoreArgs(restore_type=np.ndarray)
-        shapes = checkpoint.metadata(path / item)
-        found = reader.restore(
-            path / item, restore_args=jax.tree.map(lambda _: read, shapes)
-        )
-        arrays[step, item] = [x.tobytes() for x in jax.tree.leaves(found)]
-    arrays[step, 'metrics'] = checkpoint.read_metrics(path)
-  texts = {x.name: x.read_bytes() for x in workdir.glob('predictions/*.jsonl')}
-  return steps, arrays, small_training.rows(workdir), texts
 
 
 def unbroken(runs, **given):
