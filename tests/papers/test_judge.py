@@ -1,8 +1,6 @@
 """A language model as judge, with a local server."""
 
-import http.server
 import json
-import threading
 import time
 
 import numpy as np
@@ -12,6 +10,7 @@ from locost_jax.errors import InputError
 from locost_jax.evaluation.metrics import metric
 from papers import judge
 from papers import score
+from tests import bucket_server
 from tests.data.rows import write_jsonl as write
 
 KEY = 'sk-very-secret-0123456789'
@@ -19,11 +18,10 @@ GOOD = 'Relevance: 4\nConsistency: 5\nFluency: 3\nCoherence: 2'
 ROWS = [metric.Row(f'Summary {i}.', ['x'], f'Article {i}.') for i in range(6)]
 
 
-class Judge:
-  """Serves chat completions until it is closed.
+class Judge(bucket_server.Server):
+  """Serves chat completions; its url and '/v1' are --base_url.
 
   Attributes:
-    url: for --base_url.
     bodies: of all requests, as dicts.
     headers: of all requests.
     answers: the next answers: a text; (status, headers); raw bytes; or None, to
@@ -32,19 +30,8 @@ class Judge:
 
   def __init__(self, answers=()):
     self.answers, self.bodies, self.headers = list(answers), [], []
-    judge_server = self
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-
-      def do_POST(self):
-        judge_server.answer(self)
-
-      def log_message(self, *_):
-        pass
-
-    self._server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
-    self.url = f'http://127.0.0.1:{self._server.server_port}/v1'
-    threading.Thread(target=self._server.serve_forever, daemon=True).start()
+    super().__init__()
+    self.url += '/v1'
 
   def answer(self, request):
     assert request.path == '/v1/chat/completions'
@@ -68,10 +55,6 @@ class Judge:
     request.send_header('Content-Length', str(len(body)))
     request.end_headers()
     request.wfile.write(body)
-
-  def close(self):
-    self._server.shutdown()
-    self._server.server_close()
 
 
 @pytest.fixture
