@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 import re
 
+from absl import flags
 import pytest
 
 from configs import default
@@ -12,6 +13,7 @@ from configs import pagesum
 from configs import pretrain
 from configs import pretrain_c4
 from configs import simcas
+from locost_jax import main
 from locost_jax import models
 from locost_jax.config import commands
 from locost_jax.config import schema
@@ -78,6 +80,15 @@ def test_config_can_run(name):
   doc = (ROOT / 'configs' / f'{name}.py').read_text()
   assert f'python -m locost_jax.main --config=configs/{name}.py' in doc
   assert 'ardware' in doc and 'xpected' in doc
+  # Each value in it alone, but for the ablations, which are several keys.
+  several = [row for own in simcas.ABLATIONS.values() for row in own.items()]
+  for word in re.findall(r'--config\.([\w.]+=[\w./:-]*\w)', doc):
+    if tuple(word.split('=')) not in several:
+      values = flags.FlagValues()
+      words = ['main', f'--config=configs/{name}.py', f'--config.{word}']
+      main.define_flags(values, words)
+      commands.parse_flags(values, words)
+      check_keys(values.config)
 
 
 def test_pretrain_c4_matches_the_paper():
@@ -340,6 +351,7 @@ def test_simcas_has_every_row():
   assert load('simcas') == load('simcas', 'arxiv')
   for word, keys in simcas.ABLATIONS.items():
     assert f'\n  {word}_arxiv' in simcas.__doc__ or word == 'bart'
+    check_keys(load('simcas', f'{word}_wcep'))
     expected = load('simcas', 'wcep_large')
     expected.update_from_flattened_dict(keys)
     assert load('simcas', f'{word}_wcep_large') == expected

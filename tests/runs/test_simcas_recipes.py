@@ -1,4 +1,4 @@
-"""configs/simcas.py at a small size: compiled programs, and a summary."""
+"""configs/simcas.py at a small size: from rows to a summary."""
 
 import json
 
@@ -8,10 +8,6 @@ import pytest
 from configs import simcas
 import locost_jax
 from locost_jax import main
-from locost_jax.config import commands
-from locost_jax.runs import assemble
-from locost_jax.runs import checks
-from locost_jax.workdir import phases as phases_lib
 from tests.runs import test_main
 from tests.runs import test_pagesum_recipes
 
@@ -39,53 +35,6 @@ def command(tmp_path, monkeypatch):
   return test_pagesum_recipes.small_recipes(
       simcas, SMALL, rows, monkeypatch, tmp_path
   )
-
-
-# Ablations, the paper's values where the release has others, few examples.
-VARIANTS = (
-    'model.align=none',
-    'train.objective=likelihood model.select=none',
-    'train.objective=likelihood model.select=first_k',
-    'model.chunk=one data.pages= data.max_input_length=1024',
-    'model.align=mean',
-    'data.pages=sentence_chunks',
-    'model.padding=tokens',
-    'selector.skip=paper',
-    'decode.length_penalty=4.0',
-    'decode.length_penalty=1.0',
-    'optim.eps=1e-6',
-    'data.train_examples=10 data.seed=0 data.max_input_length=4094 '
-    'train.steps=100',
-)
-
-
-def check(arguments, tmp_path):
-  """Runs all checks before tokenising; returns the config."""
-  first, *rest = arguments
-  config = commands.load_config(first.removeprefix('--config='))
-  for argument in rest:
-    key, _, value = argument.removeprefix('--config.').partition('=')
-    section, name = key.split('.')
-    kind = type(config[section][name])
-    config[section][name] = value == 'True' if kind is bool else kind(value)
-  setups = [
-      assemble.Setup(phase)
-      for phase in phases_lib.make_phases(config, {}, tmp_path / 'run')
-  ]
-  assert checks.check_all(setups, tmp_path / 'run').bos_id == 0
-  return config
-
-
-@pytest.mark.parametrize('variant', VARIANTS)
-def test_ablations_and_paper_variants_are_config_keys(
-    variant, command, tmp_path
-):
-  """The keys are accepted and shown in the config's docstring."""
-  check(command('arxiv', *variant.split()), tmp_path)
-  for key in variant.split():
-    assert f'--config.{key}' in simcas.__doc__.replace(
-        'select=none   (or first_k', 'select=none --config.model.select=first_k'
-    )
 
 
 def test_a_recipe_runs_from_rows_to_a_summary(
