@@ -1,4 +1,4 @@
-"""Every family of models: steps, memory, dropout, padding, sizes.
+"""Every family of models: steps, memory, dropout, padding.
 
 test_mixers.py has their FLOPs and the memory of encoding.
 """
@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from locost_jax import models
-from locost_jax.devices import sharding
 from locost_jax.models import parameters
 from locost_jax.models import selector as selector_lib
 from locost_jax.models import self_attention
@@ -247,79 +246,3 @@ def test_memory_grows_with_the_length(name, changes, is_linear):
   shapes = re.findall(r'(?:f32|bool|i32)\[([\d,]+)\]', program)
   largest = max(math.prod(map(int, x.split(','))) for x in shapes)
   assert (largest < L * L / 4) == is_linear
-
-
-SELECTOR = {
-    f'selector/{judge}/{layer}/{part}'
-    for judge in ('actor', 'critic')
-    for layer in ('token', 'state', 'hidden', 'output')
-    for part in ('kernel', 'bias')
-}
-
-
-@pytest.mark.parametrize(
-    'name, base, added',
-    [
-        ('pagesum', 'bart', {'confidence/kernel', 'confidence/bias'}),
-        ('simcas', 'bart', SELECTOR),
-        ('simcas_locost', 'locost', SELECTOR),
-    ],
-)
-def test_parameters_are_those_of_another_model_and_its_own(name, base, added):
-  """All have a place on a mesh."""
-  own, others = (
-      set(parameters.flatten(parameters.abstract_params(models.build(config))))
-      for config in (FAMILIES[name], FAMILIES[base])
-  )
-  assert others < own and own - others == added
-  for path in own:
-    sharding.spec_of(path)
-
-
-# Of facebook/bart-base.
-BART_BASE = dict(
-    vocab_size=50265,
-    d_model=768,
-    d_ff=3072,
-    decoder_d_ff=3072,
-    num_heads=12,
-    num_layers=6,
-    num_decoder_layers=6,
-    max_positions=1024,
-)
-LED_BASE = dict(
-    max_positions=16384, max_target_positions=1024, attention_window=1024
-)
-PEGASUS_X_BASE = dict(
-    vocab_size=96103,
-    num_layers=12,
-    num_decoder_layers=12,
-    block_size=512,
-    global_tokens=128,
-)
-# transformers' default.
-BIGBIRD_PEGASUS = dict(
-    vocab_size=96103,
-    d_model=1024,
-    num_heads=16,
-    d_ff=4096,
-    decoder_d_ff=4096,
-    max_positions=4096,
-    num_layers=16,
-    num_decoder_layers=16,
-)
-
-
-@pytest.mark.parametrize(
-    'name, sizes, count',
-    [
-        ('led', LED_BASE, 161_844_480 + 50265),
-        ('pegasus_x', PEGASUS_X_BASE, 272_292_096),
-        ('bigbird_pegasus', BIGBIRD_PEGASUS, 576_891_904 + 96103),
-        ('simcas', {}, 139_420_416 + 50265 + 9_451_011),
-    ],
-)
-def test_the_published_size(name, sizes, count):
-  """Of allenai/led-base-16384, google/pegasus-x-base, facebook/bart-base."""
-  model = models.build(FAMILIES[name] | BART_BASE | sizes)
-  assert parameters.count(parameters.abstract_params(model)) == count

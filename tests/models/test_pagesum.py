@@ -77,19 +77,3 @@ def test_a_batch_matches_its_documents_one_by_one():
 def test_a_document_without_tokens_gives_finite_numbers():
   inputs = np.full((1, 3, 5), 1)
   assert np.isfinite(run(inputs, tokens(7, 1, 4))).all()
-
-
-def test_order_of_pages():
-  """Permuted pages permute the weights and change nothing else."""
-  inputs, targets = documents(), tokens(7, 2, 5)
-  order = np.array([2, 0, 3, 1])
-  weights = lambda inputs: run(
-      run(inputs, method='encode'), targets, method='page_weights'
-  )
-  np.testing.assert_allclose(
-      weights(inputs[:, order]), weights(inputs)[:, order], 0, 1e-6
-  )
-  np.testing.assert_allclose(
-      run(inputs[:, order], targets), run(inputs, targets), 0, 1e-5
-  )
-  np.testing.assert_allclose(weights(inputs).sum(1), 1, 0, 1e-6)

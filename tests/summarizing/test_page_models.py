@@ -140,38 +140,6 @@ def test_a_batch_equals_single_documents(options, summarizer):
   assert {P for P, _ in shapes} == {40, 1}
 
 
-@pytest.mark.parametrize('P, padding', ((40, 'tokens'), (2, 'release')))
-def test_pages_do_not_depend_on_the_batch(P, padding, summarizer):
-  """Compares states and logits of one document alone and in a batch."""
-  reader = with_config(summarizer, padding=padding)
-  generator = np.random.default_rng(P)
-  inputs = generator.integers(3, 200, (2, P, 20))
-  inputs[0, :, 13:] = VOCABULARY.pad_id
-  targets = generator.integers(3, 200, (2, 6))
-  both = reader.logits(inputs, targets)
-  alone = reader.logits(inputs[:1, :, :13], targets[:1])
-  np.testing.assert_allclose(both[:1], alone, atol=1e-5)
-  np.testing.assert_allclose(
-      reader.encode(inputs)[:1, :, :13],
-      reader.encode(inputs[:1, :, :13]),
-      atol=1e-5,
-  )
-
-
-def test_empty_pages_change_nothing(summarizer):
-  """Empty pages get no weight from the model's own mask."""
-  pages = summarizer.tokenize(TEXT)
-  inputs, _ = reading.pad([pages], (3, 96), VOCABULARY.pad_id)
-  nothing = np.full_like(inputs[:, :2], VOCABULARY.pad_id)
-  more = np.concatenate([inputs, nothing], 1)
-  targets = np.array([[2, 70, 80]])
-  np.testing.assert_allclose(
-      summarizer.logits(inputs, targets),
-      summarizer.logits(more, targets),
-      atol=1e-5,
-  )
-
-
 def direct_mass(summarizer, pages, owners, P, tokens):
   """Loops over pages, each read alone; sums mass times page weight."""
   model, params = summarizer.model, summarizer.params
