@@ -86,13 +86,6 @@ def test_the_statistic_is_applied_to_means():
 # --- Confidence intervals --------------------------------------------------------
 
 
-def test_bootstrap_is_deterministic_and_constant_scores_have_no_width():
-  scores = np.arange(12.0).reshape(6, 2)
-  first, second = intervals.bootstrap(scores), intervals.bootstrap(scores)
-  assert (first == second).all() and first.shape == (1000, 2)
-  assert intervals.interval(intervals.bootstrap([[4.0]])[:, 0], 1) == (4.0, 4.0)
-
-
 def test_intervals_of_few_documents_cover_the_mean():
   """Plain percentiles cover it 89.4% of the time, these 93.5%."""
   scores = np.random.default_rng(0).beta(2, 4, size=(10, 1000))

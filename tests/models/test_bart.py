@@ -144,15 +144,6 @@ def test_other_kinds_of_bart_are_refused(change, message):
     configs.from_released(config | change)
 
 
-def test_numbers_of_heads_of_both_stacks():
-  config = released_config()
-  mine = configs.from_released(config | {'decoder_attention_heads': 2})
-  assert (mine['num_heads'], mine['num_decoder_heads']) == (4, 2)
-  written = configs.to_released(mine)
-  assert written['decoder_attention_heads'] == 2
-  assert configs.from_released(written) == mine
-
-
 def test_progress_of_a_model_that_encodes_in_one_program():
   seen = []
   io = golden.arrays('bart')

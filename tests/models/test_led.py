@@ -1,7 +1,6 @@
 """LED: golden arrays of transformers 4.30.2, and its own forms."""
 
 import functools
-import json
 from unittest import mock
 
 import jax
@@ -14,7 +13,6 @@ from locost_jax.config import decode_settings
 from locost_jax.errors import InputError
 from locost_jax.generation import generate
 from locost_jax.hugging_face import configs
-from locost_jax.models import led
 from locost_jax.summarizing import documents
 from locost_jax.summarizing import stream
 from locost_jax.summarizing.summarizer import Summarizer
@@ -197,12 +195,3 @@ def test_lengths_of_both_stacks():
     encode(shape(41), shape(20))
   with pytest.raises(InputError, match='targets have 21 tokens.*=20'):
     encode(shape(40), shape(21))
-
-
-def test_config_json():
-  theirs = json.loads((golden.DIRECTORY / 'led' / 'config.json').read_text())
-  ours = configs.from_released(theirs)
-  assert ours['attention_window'] == [4, 8]
-  assert (ours['max_positions'], ours['max_target_positions']) == (64, 40)
-  assert configs.from_released(configs.to_released(ours)) == ours
-  assert type(models.make_config(ours)) is led.LEDConfig

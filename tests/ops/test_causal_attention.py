@@ -87,20 +87,6 @@ def test_scores_of_long_targets_are_never_all_in_memory(attend, T, small):
   assert (used < 0.1 * 4 * H * T * T) == small, used
 
 
-def test_only_the_lower_triangle_is_computed():
-  """Counts the pairs that the loop visits, for 12 targets in pieces of 3."""
-
-  def update(number, row, column, seen):
-    return seen.at[row, column].add(number + 1)
-
-  seen = causal_attention._over_pairs(  # pylint: disable=protected-access
-      12, 3, update, jnp.zeros((4, 4), int)
-  )
-  np.testing.assert_array_equal(
-      seen, [[1, 0, 0, 0], [2, 3, 0, 0], [4, 5, 6, 0], [7, 8, 9, 10]]
-  )
-
-
 @pytest.mark.parametrize('attend', ('causal', 'cross'))
 @pytest.mark.parametrize('tied', (True, False))
 def test_layers_keep_no_mask_or_bias_of_all_pieces(monkeypatch, attend, tied):

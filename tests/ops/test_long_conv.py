@@ -233,25 +233,3 @@ def test_group_size():
   assert long_conv.group_size(1, 768, 32768, 'gpu') == 768
   assert long_conv.group_size(1, 768, 1200000, 'gpu') == 111
   assert long_conv.group_size(4, 768, 1 << 28, 'gpu') == 1
-
-
-@pytest.mark.parametrize('grouped', (True, False))
-@EACH
-def test_memory_of_groups(grouped, kind):
-  """Memory beyond the result, at 16K tokens and 768 channels."""
-  L, D = 16384, 768
-  transform = kind.of_length(L)
-
-  def conv(u, s):
-    spectrum = functools.partial(jax.lax.dynamic_slice_in_dim, s)
-    return long_conv.conv_in_groups(
-        u, spectrum, transform, None if grouped else D
-    )
-
-  kernel = jax.eval_shape(
-      transform.kernel_spectrum, *2 * (shape(D, L),), shape(D)
-  )
-  size = temporary_bytes(conv, shape(D, 1, L), kernel, donate_argnums=0) / (
-      L * D * 4
-  )
-  assert (size < 0.25) == grouped, size

@@ -6,8 +6,6 @@ import pytest
 
 from locost_jax.config import decode_settings
 from locost_jax.data import pages as pages_lib
-from locost_jax.generation import generate
-from locost_jax.models import selector as selector_lib
 from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import page_reading
 from locost_jax.summarizing import reading
@@ -17,7 +15,6 @@ from tests.data.rows import write_jsonl
 from tests.summarizing.summarize_command import changed
 from tests.summarizing.summarize_command import random_model
 from tests.summarizing.summarize_command import use
-from tests.summarizing.summarize_command import with_config
 
 VOCABULARY = byte_vocabulary.ByteVocabulary()
 # Without these options random models repeat themselves or end at once.
@@ -87,26 +84,6 @@ def test_one_chunk_and_forty_are_summarised_together(summarizer):
   tokens = summarizer.generate(inputs, **LONG_TEXTS)
   assert [VOCABULARY.decode(row.tolist()) for row in tokens] == alone
   assert len(np.unique(tokens, axis=0)) > 3
-
-
-def test_a_chunk_without_selected_tokens_is_read_whole(summarizer):
-  """Skipping every token gives the same texts as keeping every token."""
-  params = dict(summarizer.params)
-  actor = dict(params['selector']['actor'])
-  bias = np.asarray(actor['output']['bias'])
-  actor['output'] = dict(actor['output'], bias=bias + [50, 0])
-  params['selector'] = dict(params['selector'], actor=actor)
-  skips = with_config(summarizer, params, selection='argmax')
-  keeps = with_config(summarizer, params, select='none')
-  inputs = np.asarray([skips.tokenize(TEXT)], np.int32)
-  memory = generate.encode(skips.model, params, inputs, None)
-  chunks = len(inputs[0])
-  assert selector_lib.selected_counts(memory) == 1 + inputs.size - chunks
-  assert skips.summarize(TEXT) == keeps.summarize(TEXT)
-  targets = np.arange(20, 28)[None]
-  want = keeps.logits(inputs, targets)
-  np.testing.assert_allclose(skips.logits(inputs, targets), want, 0, 1e-5)
-  assert abs(summarizer.logits(inputs, targets) - want).max() > 1e-2
 
 
 def test_a_run_may_have_options_that_chunks_do_not_have(summarizer):

@@ -5,7 +5,6 @@ import math
 import re
 import resource
 
-import jax
 import pytest
 
 from locost_jax.config import progress
@@ -15,13 +14,6 @@ from locost_jax.summarizing.summarizer import Summarizer
 from tests.summarizing.summarize_command import error_line
 
 pytestmark = pytest.mark.usefixtures('guard')
-
-
-def test_other_errors_are_not_out_of_memory(monkeypatch):
-  assert not memory.is_out_of_memory(ValueError('a mistake'))
-  assert not memory.is_out_of_memory(
-      jax.errors.JaxRuntimeError('INTERNAL: a mistake')
-  )
 
 
 def test_a_tokenizer_error_fails_only_its_document(

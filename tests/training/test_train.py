@@ -174,14 +174,6 @@ def test_metrics_of_a_step():
   assert metrics['tokens'] == tokens
   assert metrics['learning_rate'] == np.float32(1e-2)
 
-  sums = _token_sums(state.params, batch, model=BAG)
-  empty = {key: np.zeros_like(value) for key, value in batch.items()}
-  empty['encoder_input_tokens'][:, 0] = 1
-  rows = {k: np.concatenate([batch[k], empty[k]]) for k in batch}
-  padded = _token_sums(state.params, rows, model=BAG)
-  np.testing.assert_allclose(padded, sums, rtol=1e-6)
-  np.testing.assert_allclose(sums[0], mean * weights.sum(), rtol=1e-6)
-
 
 @pytest.mark.parametrize(
     'changes', [dict(label_smoothing=0.1), dict(z_loss=1e-2)]
