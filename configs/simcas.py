@@ -34,8 +34,8 @@ lower-cased and tokenised as in the Penn Treebank. BERTScore reads
 facebook/bart-large-mnli.
 
 Data: what `python -m papers.prepare` makes of the authors' files of
-arxiv, pubmed, govreport_authors, summscreen (ForeverDreaming and TVMegaSite),
-wcep, narrativeqa_plot and xsum, in corpora/, or files of the Hub or of TFDS.
+arxiv, pubmed, govreport_authors, summscreen (ForeverDreaming and TVMegaSite)
+and narrativeqa_plot, in corpora/, or files of the Hub or of TFDS.
 narrativeqa reads Wikipedia's plot summary too: its scores cannot be compared
 with those of systems that read the story alone.
 

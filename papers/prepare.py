@@ -1,6 +1,6 @@
 """Prepares a corpus for config.data.task from its authors' files.
 
-  python -m papers.prepare --task=squality --raw=SQuALITY
+  python -m papers.prepare --task=qmsum --raw=QMSum
   python -m papers.prepare            # lists the corpora
 
 The rows go to OUTPUT/TASK/SPLIT.jsonl.gz, where a run with

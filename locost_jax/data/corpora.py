@@ -220,8 +220,6 @@ TABLE = {
     'wcep': Entry(
         splits=dict(train=8_158, validation=1_020, test=1_022),
         counted_by='the copy of PRIMERA; SimCAS, table 6, in thousands',
-        raw='{train,val,test}.pt of PRIMERA (with torch), or *.jsonl or *.txt '
-        'of JSON lines with document and summary',
         row=wcep,
     ),
     'narrativeqa': _NARRATIVEQA,
@@ -242,7 +240,6 @@ TABLE = {
     'squality': Entry(
         splits=dict(train=1_000, validation=125, test=260),
         counted_by='the authors (training: every response by itself)',
-        raw='data/v1-3/txt/{train,dev,test}.jsonl of the authors',
         rows=squality,
     ),
     # A row per answer, each scored by itself; an id is that of the question.
@@ -263,8 +260,6 @@ TABLE = {
     'xsum': Entry(
         splits=dict(train=204_045, validation=11_332, test=11_334),
         counted_by='the authors',
-        raw='bbc-summary-data/*.summary and '
-        'XSum-TRAINING-DEV-TEST-SPLIT-90-5-5.json',
     ),
 }
 

@@ -159,10 +159,8 @@ def find_tfds_shards(task, data):
         f'make it of {entry.raw}, in a checkout: `python -m papers.prepare '
         f'--task={task} --raw=DIR --output={data.corpora_dir}`',
     )
-  raise InputError(
-      f'{task}: no {place}[.gz] and no train*.parquet of the Hub; '
-      + '; or '.join(ways)
-  )
+  missing = f'{task}: no {place}[.gz] and no train*.parquet of the Hub'
+  raise InputError(missing + '; ' * bool(ways) + '; or '.join(ways))
 
 
 def find_tfds(name, tfds_dir=''):

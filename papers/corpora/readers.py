@@ -12,7 +12,6 @@ file or folder of the whole corpus is an InputError.
 import functools
 
 from papers.corpora import documents
-from papers.corpora import news
 from papers.corpora import stories
 from papers.corpora import transcripts
 
@@ -24,10 +23,7 @@ READERS = {
     'summscreen': transcripts.read_summscreen,
     'booksum_chapter': _with(stories.read_booksum, level='chapter'),
     'booksum_book': _with(stories.read_booksum, level='book'),
-    'wcep': news.read_wcep,
     'narrativeqa': stories.read_narrative_qa,
     'narrativeqa_plot': _with(stories.read_narrative_qa, with_plot=True),
     'qmsum': transcripts.read_qmsum,
-    'squality': stories.read_squality,
-    'xsum': news.read_xsum,
 }

@@ -1,4 +1,4 @@
-"""Books, film scripts and stories: BookSum, NarrativeQA, SQuALITY."""
+"""Books and film scripts: BookSum, NarrativeQA."""
 
 import csv
 import functools
@@ -119,13 +119,3 @@ def read_narrative_qa(directory, with_plot=False):
     yield splits[row['set']], bool(text and (plot or not with_plot)) and dict(
         corpora.narrative_qa(made, with_plot), id=f'{name}/{number}'
     )
-
-
-def read_squality(directory):
-  """Yields (split, row) of each question; in training of each response."""
-  for split, theirs in author_files.DEV.items():
-    for _, row in author_files.read_rows(
-        directory, f'data/v1-3/txt/{theirs}.jsonl', f'{theirs}.jsonl'
-    ):
-      for made in corpora.squality(row, split):
-        yield split, made

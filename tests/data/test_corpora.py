@@ -51,7 +51,6 @@ def test_the_table_is_complete():
     assert entry.counted_by
     assert set(entry.splits) >= {'train', 'validation'}
     assert bool(entry.tfds) == bool(entry.download)
-    assert entry.tfds or entry.raw
   for names in corpora.MIXTURES.values():
     assert set(names) <= set(corpora.TABLE) and len(set(names)) == len(names)
     assert not any(corpora.TABLE[name].gsg for name in names)

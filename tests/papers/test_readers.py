@@ -128,13 +128,6 @@ MEETING = dict(
     ],
 )
 MET = 'PM: Hi all .\nUI: Yes .'
-ASKED = dict(
-    question_text='What?',
-    question_number=1,
-    responses=[dict(response_text='This.'), dict(response_text='That.')],
-)
-STORY = dict(document='A story.', query='What?')
-RAIN = make_row('1', 'Much rain.\nMore.', 'It rains.')
 NIGHT = 'It was a dark night. Caf\u00e9.\nThe end.'
 NIGHTS = dict(summary='Night', references=['Night', 'A night'])
 CHAPTER = dict(bid='7', source='sparknotes')
@@ -248,24 +241,6 @@ CASES = {
         },
         same(make_row('shmoop/7/1', 'The book.', 'All of it.')),
     ),
-    'wcep': (
-        {
-            'train.jsonl': lines(dict(document=['a', 'b'], summary='s')),
-            'val.txt': lines(dict(document='a</s>b</s>', summary='s')),
-            'test.jsonl': lines(dict(id=3, documents=['a', 'b'], summary='s')),
-        },
-        {
-            split: [
-                dict(
-                    id='3' if split == 'test' else f'{split}/0',
-                    documents=['a', 'b'],
-                    summary='s',
-                    document='a\n\n|||||\n\nb',
-                )
-            ]
-            for split in THREE.split()
-        },
-    ),
     'narrativeqa': (
         QUESTIONS,
         dict(
@@ -321,50 +296,6 @@ CASES = {
             for split in THREE.split()
         },
     ),
-    'squality': (
-        in_splits(
-            'data/v1-3/txt/{}.jsonl',
-            DEV,
-            lines(
-                dict(
-                    metadata=dict(passage_id='5'),
-                    document='A story.',
-                    questions=[ASKED],
-                )
-            ),
-        ),
-        dict(
-            train=[
-                dict(STORY, id=f'5/1/{i}', summary=text)
-                for i, text in enumerate(('This.', 'That.'))
-            ],
-            **dict.fromkeys(
-                ('validation', 'test'),
-                [
-                    dict(STORY, id='5/1', summary='This.')
-                    | dict(references=['This.', 'That.'])
-                ],
-            ),
-        ),
-    ),
-    'xsum': (
-        {
-            'XSum-TRAINING-DEV-TEST-SPLIT-90-5-5.json': json.dumps(
-                dict(train=['1', '2'], validation=['1'], test=['3'])
-            ),
-            'bbc-summary-data/1.summary': (
-                '[SN]URL[SN]\nhttp://x\n[SN]TITLE[SN]\nT\n[SN]FIRST-SENTENCE[SN]\n'
-                'It rains.\n[SN]RESTBODY[SN]\nShare this with\nMuch rain.\n'
-                'Email\nMore.\n'
-            ),
-            'bbc-summary-data/3.summary': 'not of this form',
-        },
-        dict(
-            train=[RAIN, None],
-            validation=[RAIN],
-            test=[None],
-        ),
-    ),
 }
 
 
@@ -419,14 +350,14 @@ def test_pages_that_declare_the_wrong_encoding(page, expected):
 
 
 def test_errors_leave_no_files(tmp_path, run_command):
-  files, _ = CASES['squality']
+  files, _ = CASES['qmsum']
   put(tmp_path / 'raw', files)
-  arguments = flags_of('squality', tmp_path)
-  file = tmp_path / 'raw' / 'data' / 'v1-3' / 'txt' / 'test.jsonl'
+  arguments = flags_of('qmsum', tmp_path)
+  file = tmp_path / 'raw' / 'data' / 'ALL' / 'jsonl' / 'test.jsonl'
   for content, message in (
-      ('{"metadata": {}}\n', 'not the published files of squality'),
+      ('{"metadata": {}}\n', 'not the published files of qmsum'),
       ('{"metadata": ', 'test.jsonl:1: not JSON'),
-      (None, 'expected data/v1-3'),
+      (None, 'expected data/ALL/jsonl'),
   ):
     file.unlink()
     if content:
@@ -438,28 +369,26 @@ def test_errors_leave_no_files(tmp_path, run_command):
 
 
 def test_a_new_corpus_replaces_the_old_one(tmp_path):
-  files, _ = CASES['squality']
+  files, _ = CASES['qmsum']
   put(tmp_path / 'raw', files)
-  place = tmp_path / 'corpora' / 'squality'
+  place = tmp_path / 'corpora' / 'qmsum'
   put(place, {'train-of-old.jsonl': 'x'})
   counts = prepare.prepare(
-      'squality', str(tmp_path / 'raw'), str(tmp_path / 'corpora')
+      'qmsum', str(tmp_path / 'raw'), str(tmp_path / 'corpora')
   )
   names = {path.name for path in place.iterdir()}
   assert names == {f'{split}.jsonl.gz' for split in THREE.split()}
-  assert counts['train']['rows'] == 2 and counts['test']['references'] == 1
-  with gzip.open(place / 'test.jsonl.gz', 'rt') as f:
-    assert json.loads(f.read())['references'] == ['This.', 'That.']
+  assert counts['train']['rows'] == counts['test']['query'] == 2
 
 
 @pytest.mark.parametrize(
     'words, message',
     [
-        ('--task=squalty --raw=.', 'did you mean squality?'),
+        ('--task=qmsm --raw=.', 'did you mean qmsum?'),
         ('--task=cnn_dailymail --raw=.', 'is read through TFDS'),
-        ('--task=squality', '--raw=DIR is missing: expected data/v1-3/txt'),
-        ('--task=squality --raw=nowhere', '--raw=nowhere: no such directory'),
-        ('--task=squality --raw=. more', "'more': expected flags only"),
+        ('--task=qmsum', '--raw=DIR is missing: expected data/ALL/jsonl'),
+        ('--task=qmsum --raw=nowhere', '--raw=nowhere: no such directory'),
+        ('--task=qmsum --raw=. more', "'more': expected flags only"),
     ],
 )
 def test_wrong_flags(run_command, words, message):
