@@ -40,8 +40,8 @@ The baselines, here and in the configs of the other corpora:
   --config=configs/finetune_arxiv.py:led
       from allenai/led-base-16384, which reads 16,384 tokens, likewise.
 
---config.train.init_from takes these names where there is a network and the
-extra `hub`, else a directory that holds their files.
+--config.train.init_from takes these names where there is a network, else a
+directory that holds their files.
 """
 
 from configs import default

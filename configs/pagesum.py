@@ -26,7 +26,7 @@ arxiv, pubmed and govreport_authors, in corpora/, or the files of the Hub or of
 TFDS, which has no sections of arXiv, without which arxiv_discourse would be
 spatial; a line says so while the text is tokenised.
 
-Start: facebook/bart-large-cnn from the Hugging Face Hub (extra `hub`), or
+Start: facebook/bart-large-cnn from the Hugging Face Hub, or
 --config.train.init_from=DIR with its files. It lends its vocabulary.
 
 Hardware: the paper used one GPU of 48 GB, 5 to 25 hours for an epoch. A batch

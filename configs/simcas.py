@@ -39,8 +39,8 @@ and narrativeqa_plot, in corpora/, or files of the Hub or of TFDS.
 narrativeqa reads Wikipedia's plot summary too: its scores cannot be compared
 with those of systems that read the story alone.
 
-Start: facebook/bart-base or facebook/bart-large from the Hugging Face Hub
-(extra `hub`), or --config.train.init_from=DIR with its files. It lends its
+Start: facebook/bart-base or facebook/bart-large from the Hugging Face Hub,
+or --config.train.init_from=DIR with its files. It lends its
 vocabulary. The selector begins with new parameters.
 
 Hardware: the paper used 8 GPUs (V100) of 32 GB. Here a batch is as many

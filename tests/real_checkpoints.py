@@ -1,6 +1,6 @@
 """Runs public checkpoints next to transformers; prints a table.
 
-  python -m tests.real_checkpoints [NAME ...]   # a network, extras hub,peers
+  python -m tests.real_checkpoints [NAME ...]   # a network, extra peers
 
 NAME: org/name on the Hub, or a directory. Each side has a process of its own,
 on the CPU, in float32. The table is for docs/models.md. Beams have the rules of
