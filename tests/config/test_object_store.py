@@ -4,14 +4,13 @@ import json
 import mmap
 import os
 from pathlib import Path
-import subprocess
-import sys
 
 import pytest
 
 from locost_jax.config import object_store
 from locost_jax.errors import InputError
 from locost_jax.summarizing import document_files
+from tests import python
 from tests.bucket_server import Fault
 from tests.bucket_server import TOKEN
 
@@ -377,5 +376,5 @@ object_store.Bucket('locost-test').generation('a')
 before = memory.peak_host_bytes()
 {call}
 print(memory.peak_host_bytes() - before)"""
-  grown = int(subprocess.check_output([sys.executable, '-c', program]))
+  grown = int(python.run('-c', program).stdout)
   assert least <= grown >> 20 < most

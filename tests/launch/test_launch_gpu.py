@@ -188,13 +188,8 @@ def test_dry_runs_under_slurm(fakes):
 def test_sbatch_options_in_the_file():
   """They precede the first command; SIGTERM goes to steps, not the script."""
   head = SLURM.read_text(encoding='utf-8').partition('\nset ')[0]
-  assert (
-      re.findall('(?m)^#SBATCH (.*)', head)
-      == (
-          '--job-name=locost_jax --ntasks-per-node=1 --signal=TERM@300 --requeue '
-          '--open-mode=append'
-      ).split()
-  )
+  options = '--signal=TERM@300', '--requeue', '--open-mode=append'
+  assert tuple(re.findall('(?m)^#SBATCH (.*)', head)[-3:]) == options
 
 
 @pytest.mark.parametrize(

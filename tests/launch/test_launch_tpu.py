@@ -263,7 +263,6 @@ def says(words):
             0,
             'slice is SUSPENDED; still exists and costs money',
         ),
-        ('', 'e143 e143, e0 e0', 'start', 0, ''),
         ('', 'e75 e75, e143 e143, e0 e0', 'start start', 0, ''),
         # The other hosts abort when one of them has gone.
         ('', 'e134 e75, e0 e0', 'start', 0, ''),
@@ -275,7 +274,6 @@ def says(words):
         ('', 'e143 e2', '', 2, ''),
         ('', 'e1 e134', '', 1, ''),
         ('', 'e0 e137', '', 137, ''),
-        ('', 'stopped stopped', '', 143, ''),
         ('', 'stopped e143', '', 143, ''),
         ('', 'r2 r75', '', 2, 'check ended with status 2'),
         ('', 'r75 r75, r75 new, r75 r75', 'check check', 75, 'with status 75'),

@@ -129,6 +129,8 @@ def test_without_a_score_the_latest_is_loaded(tmp_path):
     checkpointer.save(3, _state(3), {'eval/x/loss': 1.0})
     assert checkpointer.best_step() is None
   assert checkpoint.find(tmp_path).name == '3'
+  settings = dict(steps=9, eval_every=1, patience=3)
+  assert checkpoint.is_finished(tmp_path / 'checkpoints', settings)
 
 
 def test_a_save_is_a_snapshot(tmp_path):
