@@ -6,6 +6,7 @@ exported for TPUs.
 """
 
 import importlib.util
+import math
 import re
 
 import jax
@@ -20,6 +21,7 @@ from locost_jax.devices import sharding
 from locost_jax.devices import topology
 from locost_jax.errors import InputError
 from locost_jax.generation import generate
+from locost_jax.ops import long_attention
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.runs import assemble
 from locost_jax.runs import dry_run
@@ -46,11 +48,11 @@ def run(function, *arguments):
   )
 
 
-def programs_of(mesh, L):
-  """Returns {name: (jitted function, arguments)} of a small bfloat16 model."""
-  config = mesh_program.make_config(vocab_size=512, num_heads=4)
+def programs_of(mesh, L, T=T, dtype='bfloat16', num_beams=2, **changes):
+  """Returns {name: (jitted function, arguments)} of a small model."""
+  config = mesh_program.make_config(vocab_size=512, num_heads=4, **changes)
   rows = sharding.batch_parts(mesh)
-  model = models.build(config.model, 'bfloat16', 'pieces')
+  model = models.build(config.model, dtype, 'pieces')
   programs = objectives.make_programs(config, model, mesh)
   state = sharding.abstract_arrays(
       jax.eval_shape(lambda: programs.init(jax.random.key(0))),
@@ -69,15 +71,22 @@ def programs_of(mesh, L):
   )
   batch['decoder_loss_weights'] = array(T, 'decoder_loss_weights', jnp.float32)
   read = state.params, batch['encoder_input_tokens']
-  settings = decode_settings.Settings(max_length=T, num_beams=2)
+  settings = decode_settings.Settings(max_length=T, num_beams=num_beams)
   encode = lambda params, inputs: generate.read(model, params, inputs, None)
   decode = lambda params, inputs: generate.generate(
       model, params, inputs, None, settings
   )
+
+  def copy(params, inputs):  # a document's states once for each beam
+    memory = generate.read(model, params, inputs, None)
+    memory = jax.tree.map(lambda x: jnp.repeat(x, num_beams, 0), memory)
+    return generate.write(model, params, memory, settings)
+
   return {
       'step': (programs.step, (state, batch)),
       'encode': (jax.jit(encode), read),
       'generate': (jax.jit(decode), read),
+      'copy': (jax.jit(copy), read),
   }
 
 
@@ -88,7 +97,9 @@ def messages_of(name, sizes, L):
   is_gpu = name in GPUS
   with jax.set_mesh(mesh):
     assert mesh_lib.platform() == ('gpu' if is_gpu else 'tpu')
-    for program, (function, arguments) in programs_of(mesh, L).items():
+    programs = programs_of(mesh, L)
+    del programs['copy']
+    for program, (function, arguments) in programs.items():
       lowered = function.lower(*arguments)
       compiled = lowered.compile(target.options if is_gpu else None)
       found[program] = {
@@ -126,6 +137,62 @@ def test_chips_gather_no_activation(name, sizes):
         for shapes in messages.values()
         for shape in shapes
     ), program
+
+
+def kernels_of(cases):
+  """Returns how many kernels of cuDNN's attention a step has, for each case."""
+  target, found = topology.find(*GPUS), []
+  mesh = mesh_program.make_mesh((8, 1, 1, 1), target.devices)
+  with jax.set_mesh(mesh):
+    for lengths, changes in cases:
+      step, arguments = programs_of(mesh, *lengths, **changes)['step']
+      program = step.lower(*arguments).compile(target.options).as_text()
+      found.append(len(re.findall(r'"__cudnn\$fmha\w*"', program)))
+  return found
+
+
+@needs_cuda
+def test_cudnn_attends_from_targets_to_long_inputs():
+  """As in pretrain_c4, forward and backward; not where `choose` cannot."""
+  long = 1024, 1024
+  cases = [
+      (long, {}),
+      ((512, 1024), {}),
+      (long, dict(dropout_rate=0.1)),
+      (long, dict(dtype='float32')),
+  ]
+  assert run('kernels_of', cases) == [2, 0, 0, 0]
+
+
+def largest_of(name, absorbed, num_beams):
+  """Returns numbers per token of the largest arrays, with states as copies."""
+  long_attention.ABSORBED, L, found = absorbed, 352, []
+  target = topology.find(name) if name else None
+  mesh = mesh_program.make_mesh((1, 1, 1, 1), target and target.devices[:1])
+  with jax.set_mesh(mesh):
+    programs = programs_of(mesh, L, num_beams=num_beams)
+    for function, arguments in programs['generate'], programs['copy']:
+      compiled = function.lower(*arguments).compile(target and target.options)
+      shapes = re.findall(r'\w\[([\d,]+)\]', compiled.as_text())
+      sizes = [tuple(map(int, shape.split(','))) for shape in shapes]
+      found.append(max(math.prod(size) for size in sizes if L in size) / L)
+  return found
+
+
+@pytest.mark.parametrize('absorbed', [64, 4096])  # states; keys and values
+@pytest.mark.parametrize(
+    'name',
+    [
+        None,
+        pytest.param('v5e:2x2', marks=needs_libtpu),
+        pytest.param('h100:1x1', marks=needs_cuda),
+    ],
+)
+def test_beams_share_the_states_of_a_document(name, absorbed):
+  """Also inside fusions; a program that copies the states is noticed."""
+  num_beams, width = 8, 32
+  shared, copied = run('largest_of', name, absorbed, num_beams)
+  assert shared < num_beams * width <= copied
 
 
 def compile_for_cards():
