@@ -130,9 +130,11 @@ def measure_phase(setup, target=None, evaluates=False):
 
 def _add_target(found, target):
   """Adds a margin to the memory, and what else `measure_phase` returns."""
-  if step := found['memory']:
-    step['margin'] = int(target.margin * step['temporary'])
-    step['total'] += step['margin']
+  for key in 'memory', 'reading':
+    if program := found.get(key):
+      margin = int(target.margin * program['temporary'])
+      total = program['total'] + margin
+      found[key] = program | dict(margin=margin, total=total)
   found |= dict(available=target.available, note=target.note)
   if found['flops']:
     documents, read, written = found['batch'].values()
@@ -179,9 +181,9 @@ def compile_summaries(setup, options=None):
   """Compiles the program that reads an evaluation's batch and writes summaries.
 
   Returns:
-    See `compile_step`; state is the parameters, flops None. A model whose
-    memory `is_compacted` reads and writes in two programs: the one that needs
-    more memory, if nothing is dropped.
+    See `compile_step`; state is the parameters, flops None; reading: memory of
+    reading alone. A model whose memory `is_compacted` reads and writes in two
+    programs: the one that needs more memory, if nothing is dropped.
   """
   config, mesh, model = setup.config, setup.mesh, setup.model
   settings, seeds = decode_settings.of_run(config), None
@@ -193,23 +195,23 @@ def compile_summaries(setup, options=None):
         setup.shapes, sharding.param_shardings(mesh, setup.shapes)
     )
     arguments, further = (params, inputs, None), (settings, seeds)
+    read = generate.read.trace(model, *arguments)
     if model.config.is_compacted:
-      read = generate.read.trace(model, *arguments)
       states = jax.tree.map(
           lambda x: _array(mesh, x.shape, x.dtype, 'encoder_'), read.out_info
       )
       written = generate.write.trace(model, params, states, *further)
-      programs = [(read, inputs), (written, states)]
+      last = written, states
     else:
       whole = generate.read_and_write.trace(model, *arguments, *further)
-      programs = [(whole, inputs)]
+      last = whole, inputs
     shape = inputs.shape, settings.max_length
     found = [
         _compile(traced, setup, options, shape, params, taken)
-        for traced, taken in programs
+        for traced, taken in ((read, inputs), last)
     ]
   needed = lambda x: x['memory']['total'] if x['memory'] else math.inf
-  return max(found, key=needed)
+  return max(found, key=needed) | dict(reading=found[0]['memory'])
 
 
 def _inputs(setup, documents):
@@ -303,7 +305,9 @@ def format_json(phases):
 
 def format_text(phases):
   """Returns the results of `dry_run.dry_run` as text."""
-  return '\n\n'.join('\n'.join(_lines(phase)) for phase in phases)
+  return '\n\n'.join(
+      '\n'.join((*_lines(phase), *_target_lines(phase))) for phase in phases
+  )
 
 
 def _lines(phase):
@@ -343,6 +347,8 @@ def _lines(phase):
     rows += [('margin', 'see below')] if step.get('margin') else []
     rows.append(('total', ''))
   rows = [[f'    {key}', show(step[key]), text] for key, text in rows]
+  if alone := phase.get('reading'):
+    rows.append(['    to read only', show(alone['total']), ''])
   if available is not None:
     rows.append(['    available', show(available), ''])
   yield from tables.align(rows, left=(0, 2), least=(15, 9, 0))
@@ -354,12 +360,12 @@ def _lines(phase):
     yield f'  it fits: {step["total"] / available:.0%} of what is available'
   else:
     yield '  the compiler takes it; the free memory is unknown'
-  if 'note' in phase:
-    yield from _target_lines(phase)
 
 
 def _target_lines(phase):
-  """Yields the lines about a topology.Target."""
+  """Yields the lines about a topology.Target, if there is one."""
+  if 'note' not in phase:
+    return
   step, show = phase['memory'], memory.format_bytes
   taken = f'{show(step["total"])} of' if step else 'more than'
   work = ''

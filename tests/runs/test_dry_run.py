@@ -76,11 +76,14 @@ def evaluation_of(name):
 )
 def test_the_memory_of_an_evaluation(name, key, value):
   """Of its parameters; more beams, tokens and documents need more."""
-  config, found = evaluation_of(name), []
+  config, found, read = evaluation_of(name), [], []
   config.eval.batch_size = 3
   for _ in range(2):
     setup = make_setup(config)
-    found.append(dry_run.compile_summaries(setup)['memory'])
+    result = dry_run.compile_summaries(setup)
+    found.append(result['memory'])
+    read.append(result['reading']['total'])
+    assert read[-1] <= found[-1]['total']
     assert found[-1]['state'] == 4 * parameters.count(setup.shapes)
     parts = sum(found[-1][x] for x in ('state', 'temporary', 'output'))
     # At least the tokens that are read or, by 9 beams, the states of 64 tokens.
@@ -88,6 +91,7 @@ def test_the_memory_of_an_evaluation(name, key, value):
     assert found[-1]['total'] - parts >= 768 * (16 if is_written else 1)
     config.update_from_flattened_dict({key: value})
   assert found[1]['temporary'] > 1.2 * found[0]['temporary']
+  assert (read[1] > read[0]) == (key == 'eval.batch_size')
 
 
 def needed(name, data):
@@ -178,6 +182,8 @@ def script_target(monkeypatch, temporary, refused=None):
     return found
 
   monkeypatch.setattr(dry_run, 'compile_step', compile_step)
+  reading = found | dict(flops=None, reading=found['memory'])
+  monkeypatch.setattr(dry_run, 'compile_summaries', lambda *_: reading)
   return given
 
 
@@ -237,6 +243,12 @@ def test_devices_that_are_not_here(
   # 32 x 5,000 tokens on two chips of 197 TFLOP/s.
   assert out.endswith('at best 31,520 tokens/s by the data sheet\n')
   assert 'the step: compiling' in err
+  out, _ = succeed(
+      main, *arguments(tmp_path), '--topology=v5e:4x4', '--evaluate'
+  )
+  read = [] if refused else re.findall('total(.*)\n    to read only(.*)\n', out)
+  assert all(total.split() == alone.split() for total, alone in read)
+  assert len(read) == (not refused)
 
 
 def test_devices_that_are_not_here_need_no_corpus(
