@@ -117,6 +117,8 @@ def _find_tpus(name, kind):
     os.environ.setdefault(variable, value)
   # One device per chip, which JAX's meshes need.
   config = {'chip_config_name': 'megacore'} if kind == 'v4' else {}
+  if name.endswith(':1x1'):  # hosts have four chips otherwise
+    config['chips_per_host_bounds'] = 1, 1, 1
   try:
     found = topologies.get_topology_desc(name, 'tpu', **config)
   except jax.errors.JaxRuntimeError as error:

@@ -227,9 +227,10 @@ def devices_of(name, others):
 
 @needs_libtpu
 def test_two_processes_use_libtpu(monkeypatch):
-  """One inside the other; a TPU v4's chip is one device."""
+  """One inside the other; a TPU v4's chip is one device; a slice may be one."""
   monkeypatch.delenv('ALLOW_MULTIPLE_LIBTPU_LOAD', raising=False)
-  assert run('devices_of', 'v5e:4x4', ('v4:2x2x2', ())) == [16, 8]
+  others = 'v4:2x2x2', ('v5e:1x1', ())
+  assert run('devices_of', 'v5e:4x4', others) == [16, 8, 1]
 
 
 def memory_of_a_chip(sizes, L):
