@@ -330,8 +330,6 @@ ops/ssm: from flax import linen
     ops.ssm imports flax
 data/sources: import tensorflow_datasets
     data.sources imports
-data/pipeline: from locost_jax import models
-    data.pipeline imports models
 data/pipeline: from locost_jax.config import commands
     data.pipeline imports config.commands
 data/gsg: import nltk
@@ -340,8 +338,6 @@ data/text: from locost_jax.data import gsg
     cycle:
 models/lora: from locost_jax.devices import sharding
     devices -> models -> devices
-training/loop: def f(): from locost_jax.data import tasks
-    training.loop imports data.tasks
 data/prepared_corpora: import tensorflow
     data.prepared_corpora imports tensorflow, which may be missing
 data/blocks: def f(): from locost_jax.data import seqio_tasks
@@ -352,8 +348,6 @@ devices/__init__: import os
     devices/__init__ imports something
 newroom: import os
     newroom is in no package
-ops/ssm: def f(): from bench import programs
-    ops.ssm imports bench, which is beside the package
 main: def f(): import papers.figures
     main imports papers, which is beside the package
 runs/newroom: from locost_jax import main

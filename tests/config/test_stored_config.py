@@ -35,18 +35,14 @@ TAMPERED = [
     ('model.name', 'gpt', "model.name='gpt' must be one of"),
     ('model.num_layers', 10**6, 'num_layers=1000000: expected an integer'),
     ('model.num_layers', True, 'model.num_layers=true: expected an integer'),
-    ('model.vocab_size', 10**12, 'model.vocab_size=1000000000000: expected an'),
     ('model.dropout_rate', float('nan'), 'dropout_rate=NaN: expected 0 <= d'),
     ('model.dropout_rate', 'x' * 1000, 'model.dropout_rate="xxx'),
     ('model.gating', 'yes', 'model.gating="yes": expected True or False'),
     ('model.variant', ['release'], 'model.variant=["release"]: expected one'),
     ('model.feed_forward', 'x\x1b[2J', r'="x\u001b[2J": expected one of'),
     ('train', {}, 'lacks train.steps'),
-    ('train.lora.alpha', '16', 'train.lora.alpha="16": expected a finite n'),
     ('decode', [1], 'decode=[1]: expected an object'),
     ('phases', [3], 'phases: 3: expected ["name"'),
-    ('decode.max_length', -1, 'decode.max_length=-1: expected an integer,'),
-    ('decode.method', 'x', 'decode.method="x": expected one of'),
     ('phases', 'x', 'phases="x": expected a list'),
     ('phases', [['../../x', {}]], 'phases: ["../../x", {}]: expected ["name"'),
     ('shares', {'optim.warmup_steps': 'x'}, 'expected 0 <= warmup_steps <= 1'),
@@ -75,7 +71,7 @@ def test_a_changed_value_is_one_line(run, key, value, words):
     ],
 )
 def test_a_damaged_file_is_one_line(run, data, words):
-  """Other contents: tests/test_untrusted.py."""
+  """Other contents: tests/test_files.py."""
   path = run[0] / 'config.json'
   path.unlink()
   if data is None:

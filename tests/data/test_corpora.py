@@ -4,6 +4,7 @@ import csv
 import json
 import pathlib
 import shlex
+import sys
 
 import pyarrow
 from pyarrow import parquet
@@ -73,7 +74,10 @@ def test_sizes_of_the_paper():
 
 
 @pytest.mark.parametrize('task', corpora.TABLE)
-def test_missing_data_is_a_one_line_error(config, task):
+def test_missing_data_is_a_one_line_error(config, task, monkeypatch):
+  """Without a slow import."""
+  for slow in 'tensorflow', 'tensorflow_datasets', 'seqio', 'apache_beam':
+    monkeypatch.setitem(sys.modules, slow, None)
   config.data.task = task
   entry = corpora.TABLE[task]
   with pytest.raises(InputError) as error:

@@ -99,9 +99,11 @@ def tokens(rows):
   return [(row['inputs'].tolist(), row['targets'].tolist()) for row in rows]
 
 
-def trained_on(task, split, directory, vocabulary=BYTES):
+def trained_on(task, split, directory, vocabulary=BYTES, gsg=None):
   """Returns the trainer's examples of a task: [(inputs, targets)]."""
-  cache = cache_lib.open_cache(make_config(task), vocabulary, split, directory)
+  config = make_config(task)
+  config.gsg = gsg
+  cache = cache_lib.open_cache(config, vocabulary, split, directory)
   return tokens(cache.read(range(len(cache))))
 
 
@@ -156,25 +158,14 @@ def test_another_call_replaces_the_tasks(load, seqio, mock):
   pieces = sentencepiece_training.train(map(story, range(200)), str(path), 300)
   module = load()
   seqio.TaskRegistry.remove('arxiv')  # like tests of other libraries
-  module.register(vocabulary=path, config=make_config())
-  for task in 'c4_gsg', 'arxiv':
-    expected = trained_on(task, 'train', mock / 'cache', pieces)
+  config, gsg = make_config(), dict(ratio=0.4, strategy='lead', mask='')
+  config.gsg = gsg  # other tasks make no gap sentences
+  module.register(vocabulary=path, config=config)
+  for task, own in ('c4_gsg', gsg), ('arxiv', None):
+    expected = trained_on(task, 'train', mock / 'cache', pieces, own)
     assert read(task, 'train', shuffle=False) == expected
   features = seqio.get_mixture_or_task('locost_finetune').output_features
   assert features['inputs'].vocabulary.vocab_size == pieces.size
-
-
-def test_settings_of_gap_sentences(load, mock):
-  config = make_config()
-  config.gsg = dict(ratio=0.4, strategy='lead', mask='')
-  load().register(config=config)
-  config.data.task = 'c4_gsg'
-  cache = cache_lib.open_cache(config, BYTES, 'train', mock / 'cache')
-  assert read('c4_gsg', 'train', shuffle=False) == tokens(cache.read(range(12)))
-  # Other tasks make no gap sentences.
-  assert read('arxiv', 'train', shuffle=False) == trained_on(
-      'arxiv', 'train', mock / 'cache'
-  )
 
 
 def test_a_mixture_has_the_trainer_s_rates_and_examples(load, seqio, mock):

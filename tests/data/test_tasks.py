@@ -1,9 +1,5 @@
 """data/tasks.py and data/preprocessors.py: corpora, checks, SeqIO tasks."""
 
-import socket
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -317,22 +313,6 @@ def test_a_cache_of_the_installed_documentation_is_read_on(
   config.data.max_target_length += 1
   new = cache_lib.open_cache(config, BYTES, 'train', tmp_path)
   assert new.path != old.path and new[0]['id'] == 'new'
-
-
-def test_missing_c4_is_reported_at_once(tmp_path, monkeypatch):
-  """Makes no slow import, no process and no connection."""
-  for slow in ('tensorflow', 'tensorflow_datasets', 'seqio', 'apache_beam'):
-    monkeypatch.setitem(sys.modules, slow, None)
-
-  def refuse(*arguments, **keys):
-    raise AssertionError('nothing of the kind is needed')
-
-  monkeypatch.setattr(socket, 'getaddrinfo', refuse)
-  monkeypatch.setattr(socket.socket, 'connect', refuse)
-  monkeypatch.setattr(subprocess, 'Popen', refuse)
-  config = make_config(task='c4_gsg', tfds_dir=str(tmp_path))
-  with pytest.raises(InputError, match='c4/en:3.1.0: not prepared'):
-    tasks.check(config)
 
 
 @pytest.mark.runs

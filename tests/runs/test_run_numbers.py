@@ -1,4 +1,4 @@
-"""A run's numbers: totals and traces; all options in a real process."""
+"""A run's numbers: traces; all options in a real process."""
 
 import collections
 import gzip
@@ -17,49 +17,12 @@ from locost_jax.telemetry import telemetry as telemetry_lib
 from tests import python
 from tests import tiny_run
 from tests.runs import test_main
-from tests.telemetry.test_telemetry import Clock
 
 ROOT = Path(__file__).parents[2]
 
 
 def _rows(workdir):
   return test_main.read_rows(workdir / 'metrics.jsonl')
-
-
-def _run(workdir, start=0, **options):
-  """Logs a step of 2 seconds, 4 documents and 3 TFLOP; returns its line."""
-  clock = Clock()
-  out = telemetry_lib.Telemetry(
-      workdir,
-      9,
-      telemetry_lib.Start(start, devices=2),
-      telemetry_lib.Options(**options),
-      progress.Progress(io.StringIO(), clock=clock),
-      clock,
-  )
-  clock.now += 2
-  counts = dict(tokens=20_000_001, samples=4, flops=3e12)
-  out.progress(start + 1, counts | {'loss': 3.0})
-  row = out.machine_metrics(20_000_001)
-  out.log(start + 1, {f'train/{name}': row[name] for name in row})
-  out.close()
-  return _rows(workdir)[-1]
-
-
-def test_unknown_numbers_are_absent(tmp_path):
-  plain, peak = _run(tmp_path / 'a'), _run(tmp_path / 'b', peak_tflops=1.5)
-  names = (
-      'tokens_per_second samples_per_second step_seconds data_wait peak_bytes '
-      'total_tokens goodput run_seconds'
-  )
-  assert plain.keys() == {'step', *(f'train/{n}' for n in names.split())}
-  # 3 TFLOP in 2 seconds, on 2 devices of 1.5 TFLOP/s.
-  assert peak.pop('train/mfu') == 0.5
-  assert peak.keys() == plain.keys()
-  assert plain['train/peak_bytes'] > 1 << 20
-  # Older versions wrote no totals, so the tokens of their steps are unknown.
-  (tmp_path / 'a' / 'metrics.jsonl').write_text('{"step": 1}\n')
-  assert 'train/total_tokens' not in _run(tmp_path / 'a', 1)
 
 
 def _steps_of_traces(workdir):
