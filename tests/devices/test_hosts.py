@@ -192,6 +192,19 @@ def start(workdir, data, devices, *arguments, config='finetune.py'):
   )
 
 
+def finish(*runs):
+  """Returns [(status, lines of stdout, stderr), ...]."""
+  try:
+    said = [run.communicate(timeout=600) for run in runs]
+  finally:
+    for run in runs:
+      run.kill()
+  return [
+      (run.returncode, out.splitlines(), err)
+      for run, (out, err) in zip(runs, said)
+  ]
+
+
 @products.few(
     'config, model, mesh, alone',
     [
@@ -220,16 +233,11 @@ def test_two_processes_train_as_one(tmp_path, config, model, mesh, alone):
       begin(tmp_path / 'two', data, 2, *model, *mesh, *hosts, f'--host={i}')
       for i in range(2)
   ]
-  try:
-    outputs = [run.communicate(timeout=600) for run in runs]
-  finally:
-    for run in runs:
-      run.kill()
-  for run, (_, err) in zip(runs, outputs):
-    assert run.returncode == 0, err
+  outputs = finish(*runs)
+  assert [status for status, *_ in outputs] == [0] * 3, outputs
+  one, two, second_host = (lines for _, lines, _ in outputs)
   # Gloo, which connects CPU hosts, prints to stderr.
-  one, two, second_host = (out.splitlines() for out, _ in outputs)
-  assert '[Gloo]' in outputs[1][1]
+  assert '[Gloo]' in outputs[1][2]
   assert not second_host  # only the first host prints
   (one,), (two,) = one, two
   one, two = (json.loads(line)['tables'][0] for line in (one, two))

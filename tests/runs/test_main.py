@@ -1,10 +1,9 @@
-"""The main command: one-line errors, phases, restarts, a mocked C4."""
+"""The main command: phases, restarts, named corpora."""
 
 import functools
 import json
 from pathlib import Path
 import re
-import shlex
 from unittest import mock
 
 import pytest
@@ -14,7 +13,6 @@ from locost_jax import main
 from locost_jax import models
 from locost_jax.devices import sharding
 from locost_jax.runs import checks
-from locost_jax.vocabularies import sentencepiece_training
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import phases as phases_lib
@@ -60,71 +58,7 @@ def call(run_command):
   return functools.partial(run_command, main)
 
 
-@pytest.fixture(scope='module')
-def finished(tmp_path_factory):
-  """A finished run in another directory."""
-  directory = tmp_path_factory.mktemp('main') / 'finished'
-  tiny_run.make(directory)
-  return directory
-
-
 CONFIG = f'--config={ROOT}/configs/finetune.py'
-
-
-# Words | part of the error line.
-BAD = """
- | --config=FILE is missing
---config=nothing.py | --config=nothing.py: no such file
---config=broken.py | broken.py: line 3: NameError: name 'oops'
---config=extra.py | extra.py: line 4: AttributeError
-CONFIG | nothing to train on
-CONFIG --config.train.steps=many | expected an integer
-CONFIG --config.gsg.ratio=0.3 | config.gsg.ratio
-CONFIG --peak_tflops=much | expected a number
-CONFIG surplus | 'surplus': expected flags only
-CONFIG --by_length | --by_length needs --evaluate
-CONFIG --config.phases="(('a', {'train.stesp': 3}),)" | mean train.steps?
-CONFIG --config.phases="(('a', {'train.steps': 'x'}),)" | \
-config.train.steps='x': expected int
-CONFIG --config.phases="(('a', {}), ('a', {}))" | 'a' cannot name
-CONFIG --config.optim.warmup=100 | has no key config.optim.warmup: it is now \
-config.optim.flat_steps
-CONFIG --evaluate | no such directory; train first
-CONFIG --evaluate --workdir=. | no config.json
-GOOD --config.train.init_from=nowhere | init_from=nowhere: no such
-GOOD --config.data.vocabulary=RUN/../other.model \
---config.train.init_from=RUN | has another vocabulary
-GOOD --config.train.init_from=RUN | expected
-GOOD --config.data.vocabulary=byte --config.model.vocab_size=300 | \
-vocab_size=300
-""".strip('\n').splitlines()
-
-
-@pytest.mark.parametrize('case', BAD)
-def test_bad_input(call, finished, tmp_path, monkeypatch, case):
-  """One line on stderr, status 2, nothing written."""
-  monkeypatch.chdir(tmp_path)
-  words, expected = case.split(' | ')
-  words = words.replace('GOOD', 'CONFIG --config.data.train_files=good.jsonl')
-  words = words.replace('CONFIG', CONFIG).replace('RUN', str(finished))
-  good = [dict(document=story(i), summary='Sum.') for i in range(40)]
-  write_rows(tmp_path / 'good.jsonl', good)
-  (tmp_path / 'broken.py').write_text('def get_config():\n  a = 1\n  oops\n')
-  (tmp_path / 'extra.py').write_text(
-      'from configs import default\ndef get_config():\n'
-      '  config = default.get_config()\n  config.train.stesp = 3\n'
-      '  return config\n'
-  )
-  other = finished.parent / 'other.model'
-  if not other.exists():
-    sentencepiece_training.train(map(story, range(40)), other, 230)
-  before = sorted(tmp_path.rglob('*'))
-  status, out, err = call(*shlex.split(words))
-  notes = r'training a vocab|tokenising|WARNING:|[IEW]0000'
-  err = [line for line in err.splitlines() if not re.match(notes, line)]
-  assert status == 2 and out == ''
-  assert len(err) == 1 and expected in err[0], err
-  assert sorted(tmp_path.rglob('*')) == before
 
 
 def test_without_the_train_extra(call, tmp_path, monkeypatch):

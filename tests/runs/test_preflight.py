@@ -32,22 +32,9 @@ def start(data, workdir, *arguments, devices=1, preflight='--preflight'):
   return test_hosts.start(workdir, data, devices, preflight, *given)
 
 
-def finish(*runs):
-  """Returns [(status, lines of stdout, stderr), ...]."""
-  try:
-    said = [run.communicate(timeout=200) for run in runs]
-  finally:
-    for run in runs:
-      run.kill()
-  return [
-      (run.returncode, out.splitlines(), err)
-      for run, (out, err) in zip(runs, said)
-  ]
-
-
 def pair(data, *workdirs, devices=2):
   port = free_port()
-  return finish(
+  return test_hosts.finish(
       *(
           start(
               data,
@@ -65,7 +52,7 @@ def pair(data, *workdirs, devices=2):
 
 def test_one_process(data, tmp_path):
   workdir = tmp_path / 'runs' / 'new'
-  text, numbers = finish(
+  text, numbers = test_hosts.finish(
       start(data, workdir, '--expect_devices=2', devices=2),
       start(data, tmp_path / 'other', '--format=json', '--config.mesh.data=1'),
   )
@@ -119,7 +106,7 @@ def test_one_of_two_is_missing(data, tmp_path):
       )
       for i, port in enumerate(ports)
   ]
-  for i, (status, lines, err) in enumerate(finish(*runs)):
+  for i, (status, lines, err) in enumerate(test_hosts.finish(*runs)):
     assert (status, lines) == (75, [])
     assert err == (
         f'error: waited 2 s for all 2 hosts to connect at localhost:{ports[i]}, of '
@@ -143,37 +130,6 @@ def test_an_error_of_one_host_ends_both(data, tmp_path):
     ), err
     assert not any('ready' in line for line in lines)
   assert not list(tmp_path.glob('[ab]'))
-
-
-@pytest.mark.parametrize(
-    'arguments, words',
-    [
-        (['--config.data.train_files=missing.jsonl'], 'missing.jsonl'),
-        (['--config.mesh.fsdp=3'], 'mesh.fsdp=3'),
-        (['--dry_run'], '--dry_run and --preflight: expected one of them'),
-        (['--expect_hosts=4'], '--expect_hosts=4: JAX has 1'),
-        (['--expect_vocabulary=32100'], '--expect_vocabulary=32100: found 359'),
-        (['--expect_files=1024'], '--expect_files=1024: found 1'),
-        (['--nopreflight', '--expect_hosts=4'], 'need --preflight'),
-        (
-            ['--nopreflight', '--dry_run', '--topology=v5e-17'],
-            '--topology=v5e-17: expected an accelerator type',
-        ),
-    ],
-)
-def test_errors_are_one_line(run_command, data, arguments, words):
-  status, out, err = run_command(
-      main,
-      '--preflight',
-      f'--config={ROOT / "configs/finetune.py"}',
-      f'--workdir={data.parent / "run"}',
-      f'--config.data.train_files={data}',
-      '--config.data.vocabulary=byte',
-      *arguments,
-  )
-  assert status == 2 and 'ready' not in out
-  assert err.startswith('error: ') and words in err and err.count('\n') == 1
-  assert list(data.parent.iterdir()) == [data]
 
 
 def test_a_wrong_sum(monkeypatch):
