@@ -77,17 +77,14 @@ def outcome(workdir):
   )
 
 
-def test_a_run_from_a_bucket_equals_one_from_a_disk(texts, run_command):
-  status, _, err = run_command(
-      main, *STEPS, *files_of('data'), '--workdir=disk'
-  )
-  assert status == 0, err
+def test_a_run_from_a_bucket_equals_one_from_a_disk(
+    texts, run_command, succeed
+):
+  succeed(main, *STEPS, *files_of('data'), '--workdir=disk')
   expected = outcome('disk')
   assert len(expected[1]) > 1 and len(expected[3]) == 2
-  status, _, err = run_command(
-      main, *STEPS, *files_of(f'{HOME}/data'), '--workdir=bucket'
-  )
-  assert status == 0, err
+  bucket = files_of(f'{HOME}/data')
+  _, err = succeed(main, *STEPS, *bucket, '--workdir=bucket')
   assert outcome('bucket') == expected
   assert TOKEN not in err + json.dumps(
       [x.read_text(errors='replace') for x in Path('bucket').rglob('*.json*')]
@@ -96,19 +93,16 @@ def test_a_run_from_a_bucket_equals_one_from_a_disk(texts, run_command):
       f'"{HOME}/data/train-*.jsonl"' in Path('bucket/config.json').read_text()
   )
   # A cache that is made of the files in a bucket, and put there.
-  status, _, err = run_command(
-      cache_lib, *STEPS, *files_of(f'{HOME}/data'), '--output=made'
-  )
-  assert status == 0, err
+  succeed(cache_lib, *STEPS, *bucket, '--output=made')
   key = json.loads(next(Path('made').glob('*-train-*/key.json')).read_text())
   for i, row in enumerate(key['corpus']['files']):
     data, generation = texts.objects[f'data/train-{i}.jsonl']
     assert row == [f'{HOME}/data/train-{i}.jsonl', len(data), generation]
   texts.put_tree('made', 'caches')
   shutil.rmtree('made')
-  cached = [*files_of(f'{HOME}/data'), f'--config.data.cache_dir={HOME}/caches']
-  status, _, err = run_command(main, *STEPS, *cached, '--workdir=cached')
-  assert status == 0 and 'tokenising' not in err, err
+  cached = [*bucket, f'--config.data.cache_dir={HOME}/caches']
+  _, err = succeed(main, *STEPS, *cached, '--workdir=cached')
+  assert 'tokenising' not in err, err
   assert outcome('cached')[:3] == expected[:3]
   assert not outcome('cached')[3]  # it has no caches of its own
   _check_caches(texts, run_command, cached)
@@ -219,20 +213,17 @@ def test_a_checkpoint_in_a_bucket(stored, bucket, run_command, tmp_path):
   assert stored_names - {x.split('/')[3] for x in names if 'checkpoints/' in x}
 
 
-@pytest.mark.parametrize('change', ['cut', 'flipped', 'gone', 'no manifest'])
+@pytest.mark.parametrize('change', ['flipped', 'no manifest'])
 def test_a_damaged_checkpoint(stored, bucket, change):
   name = max(
       (x for x in bucket.objects if '/params/' in x),
       key=lambda x: len(bucket.objects[x][0]),
   )
   data = bucket.objects[name][0]
-  if change == 'gone':
-    del bucket.objects[name]
-  elif change == 'no manifest':
-    del bucket.objects[f'{name.partition("/params/")[0]}/manifest.json']
+  if change == 'flipped':
+    bucket.put(name, bytes([data[0] ^ 1]) + data[1:])
   else:
-    cut, flipped = data[:-1], bytes([data[0] ^ 1]) + data[1:]
-    bucket.put(name, cut if change == 'cut' else flipped)
+    del bucket.objects[f'{name.partition("/params/")[0]}/manifest.json']
   step = name.split('/')[2]
   with pytest.raises(InputError, match=rf'/run/checkpoints/{step}: .*damaged'):
     locost_jax.load(f'{HOME}/run/checkpoints/{step}')
@@ -247,7 +238,7 @@ def test_a_new_checkpoint_is_loaded_by_the_same_process(stored, bucket, capfd):
   assert ': copies ' in capfd.readouterr().err
 
 
-def test_an_export_in_a_bucket(stored, bucket, tmp_path, run_command):
+def test_an_export_in_a_bucket(stored, bucket, tmp_path, succeed):
   convert_weights.export_run(
       *find.find_run(stored), tmp_path / 'out', 'float32'
   )
@@ -258,10 +249,7 @@ def test_an_export_in_a_bucket(stored, bucket, tmp_path, run_command):
   )
   jax.tree.map(np.testing.assert_array_equal, theirs.params, mine.params)
   assert theirs.vocabulary.fingerprint == mine.vocabulary.fingerprint
-  status, _, err = run_command(
-      convert, f'--source={HOME}/models/out', f'--target={tmp_path}/new'
-  )
-  assert status == 0, err
+  succeed(convert, f'--source={HOME}/models/out', f'--target={tmp_path}/new')
 
 
 def test_a_vocabulary_in_a_bucket(bucket, tmp_path):
