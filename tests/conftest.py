@@ -105,7 +105,6 @@ TABLE = {
         'models/test_simcas.py',
         'models/test_simcas_locost.py',
         'runs/test_evaluate_simcas.py',
-        'runs/test_simcas_recipes.py',
     ),
     # An environment like Colab's, which takes minutes to install.
     'colab': (),
@@ -132,7 +131,7 @@ TABLE = {
         'runs/test_main.py',
         'runs/test_old_runs.py',
         'runs/test_other_models.py',
-        'runs/test_pagesum_recipes.py',
+        'runs/test_recipes.py',
         'runs/test_run_numbers.py',
         'telemetry',
     ),

@@ -68,7 +68,7 @@ def test_an_invalid_objective(name, select, objective, expected):
   assert expected in str(error.value)
 
 
-# Each of these also runs elsewhere: tests/runs/test_story.py, test_*_recipes.py.
+# Each of these also runs elsewhere: tests/runs/test_story.py, test_recipes.py.
 ELSEWHERE = 'locost', 'pagesum', 'simcas'
 
 
