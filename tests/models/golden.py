@@ -34,6 +34,13 @@ def arrays(folder, name='io'):
   return dict(np.load(DIRECTORY / folder / f'{name}.npz'))
 
 
+def mask_of(folder):
+  """Returns the mask of the documents, 2 at LED's global tokens: int32."""
+  io = arrays(folder)
+  marks = io.get('global_attention_mask', 0)
+  return np.int32(io['attention_mask'] * (1 + marks))
+
+
 @functools.cache
 def load(folder, dtype='float32', **options):
   """Returns the Summarizer of a folder; reads and uses every tensor."""

@@ -1,4 +1,4 @@
-"""Compares with the releases of LOCOST, BART, T5 and LongT5: tests/golden.
+"""Compares with the releases of LOCOST, BART, LED, T5, LongT5: tests/golden.
 
 PageSum and SimCAS, which read pages, are in test_golden_pagesum.py and
 test_golden_simcas.py.
@@ -37,9 +37,14 @@ LOCOST = (
 PARTIAL = LOCOST[1:3]  # golden gradients of some parameters only
 T5 = 't5v11', 'longt5_local', 'longt5_tglobal'
 FOLDERS = *LOCOST, *T5, 'bart'
+EVERY = *FOLDERS, 'led'
+PLAIN = *T5, 'led'  # only what encoder and decoder return is compared
+# Keys that config.json lacks: one document of LED's has one global token, the
+# other two.
+KEYS = {'led': dict(global_tokens=2)}
 # One of each family; of the others, the core has less.
-FEW = 'locost_a_tiny', 'longt5_tglobal', 'bart'
-SOME = products.parametrize('folder', FOLDERS, FEW)
+FEW = 'locost_a_tiny', 'longt5_tglobal', 'bart', 'led'
+SOME = products.parametrize('folder', EVERY, FEW)
 TRANSFORMERS = dict(
     num_beams=4,
     length_penalty=2.0,
@@ -66,7 +71,15 @@ BEAMS = {
         | dict(min_length=5, forced_last_token=2)
         | dict(eos_id=2, pad_id=1, start_id=2),
     ),
+    'led': (
+        'hf_generate_beam4',
+        TRANSFORMERS | dict(min_length=4, eos_id=2, pad_id=1, start_id=2),
+    ),
 }
+
+
+def changed(folder, dtype='float32', **changes):
+  return golden.changed(folder, dtype, **KEYS.get(folder, {}) | changes)
 
 
 def layer_inputs(layer, stack, h, *rest):
@@ -78,17 +91,16 @@ def layer_inputs(layer, stack, h, *rest):
   return found
 
 
-def states(folder, summarizer):
+def states(folder, model, params):
   """Returns our values of the golden states and logits, by name."""
-  io, c = golden.arrays(folder), summarizer.config
-  model, params = summarizer.model, summarizer.params
-  inputs, mask = io['input_ids'], io['attention_mask']
+  io, c = golden.arrays(folder), model.config
+  inputs, mask = io['input_ids'], golden.mask_of(folder)
   targets = io['decoder_input_ids']
-  found = {
-      'enc_last': summarizer.encode(inputs, mask),
-      'logits': summarizer.logits(inputs, targets, mask),
-  }
-  if folder in T5:
+  memory = generate.encode(model, params, inputs, mask)
+  assert memory['mask'].dtype == bool
+  logits = generate.logits(model, params, inputs, targets, mask)
+  found = {'enc_last': memory['states'], 'logits': logits}
+  if folder in PLAIN:
     return found
   apply = functools.partial(model.apply, {'params': params})
   positions, bias = np.arange(targets.shape[1]), None
@@ -123,19 +135,19 @@ def states(folder, summarizer):
   return found | {f'dec_hidden_{i}': h for i, h in enumerate(decoded)}
 
 
-def kernels(folder, summarizer):
+def kernels(folder, model, params):
   """Returns the golden kernels [D, 2L] of all layers; one direction: [D, L]."""
   if folder not in LOCOST:
     return {}
-  params = summarizer.params['encoder']['layers']['mixer']
-  mixer = summarizer.model.make_mixer(summarizer.config, summarizer.model.dtype)
+  params = params['encoder']['layers']['mixer']
+  mixer = model.make_mixer(model.config, model.dtype)
   length = golden.arrays(folder)['input_ids'].shape[1]
   run = jax.jit(lambda p: mixer.apply({'params': p}, length, method='kernels'))
   return {
       f'ssm_kernel_{i}': golden_layout(
           run(jax.tree.map(lambda p: p[i], params))
       )
-      for i in range(summarizer.config.num_layers)
+      for i in range(model.config.num_layers)
   }
 
 
@@ -150,30 +162,30 @@ def golden_layout(K):
 
 @products.parametrize(
     'folder,precision',
-    itertools.product(FOLDERS, (golden.FLOAT32, golden.FLOAT64)),
+    itertools.product(EVERY, (golden.FLOAT32, golden.FLOAT64)),
     {(folder, golden.FLOAT32) for folder in FEW}
-    | {(folder, golden.FLOAT64) for folder in FOLDERS},
+    | {(folder, golden.FLOAT64) for folder in EVERY},
 )
 def test_states_kernels_and_logits(folder, precision):
   (dtype, atol, _), io = precision, golden.arrays(folder)
   with jax.enable_x64(dtype == 'float64'):
-    summarizer = golden.load(folder, dtype)
-    found = states(folder, summarizer)
-    convolved = kernels(folder, summarizer)
+    model, params = changed(folder, dtype)
+    found = states(folder, model, params)
+    convolved = kernels(folder, model, params)
   assert found['enc_last'].dtype == dtype
 
   def select(name, array):
     # States of a local block that is only padding are undefined.
-    is_undefined = folder in T5 and name == 'enc_last'
+    is_undefined = folder in PLAIN and name == 'enc_last'
     return array[io['attention_mask'] == 1] if is_undefined else array
 
   compared = golden.compare(folder, found, atol, select)
   compared |= golden.compare(folder, convolved, min(atol, 2e-5))
   wanted = {name.split('/')[1] for name in io if name.startswith('f64')}
-  if folder in T5:
+  if folder in PLAIN:
     wanted = {'enc_last', 'logits'}
   if folder in LOCOST:  # after the stack's norm
-    wanted -= {f'dec_hidden_{summarizer.config.num_decoder_layers}'}
+    wanted -= {f'dec_hidden_{model.config.num_decoder_layers}'}
   assert compared == wanted - {'loss'}
 
 
@@ -188,14 +200,14 @@ def _check_gradients(folder, dtype, atol, bound, **changes):
   io = golden.arrays(folder)
   labels = io['labels']
   with jax.enable_x64(dtype == 'float64'):
-    model, params = golden.changed(folder, dtype, **changes)
+    model, params = changed(folder, dtype, **changes)
 
     def loss(params):
       logits = model.apply(
           {'params': params},
           io['input_ids'],
           io['decoder_input_ids'],
-          io['attention_mask'],
+          golden.mask_of(folder),
       )
       total, weight = losses.cross_entropy(
           logits, np.maximum(labels, 0), labels != -100
@@ -210,7 +222,8 @@ def _check_gradients(folder, dtype, atol, bound, **changes):
     return
   want = golden.arrays(folder, 'grads')
   if folder not in PARTIAL:
-    more = {'final_logits_bias'} if folder == 'bart' else set()  # torch: buffer
+    # In torch it is a buffer.
+    more = {'final_logits_bias'} if folder in ('bart', 'led') else set()
     assert gradients.keys() - want.keys() == more
   for name in want.keys() - gradients.keys():  # other names of the embedding
     np.testing.assert_array_equal(want[name], want['shared.weight'])
@@ -238,13 +251,12 @@ def test_greedy_tokens(folder):
 @SOME
 def test_beams(folder):
   """Beam search of transformers 4.30.2: tokens and scores."""
-  io, summarizer = golden.arrays(folder), golden.load(folder)
+  io = golden.arrays(folder)
   ((name, settings),) = (BEAMS[key] for key in BEAMS if key in folder)
   tokens, scores = generate.generate(
-      summarizer.model,
-      summarizer.params,
+      *changed(folder),
       io['input_ids'],
-      io['attention_mask'],
+      golden.mask_of(folder),
       decode_settings.Settings(**settings),
   )
   want = io[name][:, 1:]  # without the start token
@@ -259,8 +271,7 @@ def test_beams(folder):
 def test_the_matrix_transform(folder, dtype, atol, bound):
   """States, logits, loss and gradients, to the tolerance of the FFT."""
   with jax.enable_x64(dtype == 'float64'):
-    model, params = golden.changed(folder, dtype, transform='matmul')
-    found = states(folder, summarizer_lib.Summarizer(model, params))
+    found = states(folder, *changed(folder, dtype, transform='matmul'))
   assert golden.compare(folder, found, atol) > {'enc_last', 'logits'}
   _check_gradients(folder, dtype, atol, bound, transform='matmul')
 

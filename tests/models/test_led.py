@@ -1,4 +1,4 @@
-"""LED: golden arrays of transformers 4.30.2, and its own forms."""
+"""LED: its global tokens; test_golden.py: golden arrays."""
 
 import functools
 from unittest import mock
@@ -11,12 +11,10 @@ import pytest
 from locost_jax import models
 from locost_jax.config import decode_settings
 from locost_jax.errors import InputError
-from locost_jax.generation import generate
 from locost_jax.hugging_face import configs
 from locost_jax.summarizing import documents
 from locost_jax.summarizing import stream
 from locost_jax.summarizing.summarizer import Summarizer
-from locost_jax.training import losses
 from tests.models import golden
 from tests.models import small
 
@@ -24,77 +22,14 @@ SMALL = small.FAMILIES['led']
 
 
 def arrays():
-  """Returns the golden arrays, and the mask with 2 at global tokens.
-
-  One document has one global token, the other two.
-  """
-  io = golden.arrays('led')
-  mask = io['attention_mask'] * (1 + io['global_attention_mask'])
-  return io, mask.astype(np.int32)
+  """Returns the golden arrays, and the mask with 2 at global tokens."""
+  return golden.arrays('led'), golden.mask_of('led')
 
 
 def logits_of(model, params, mask):
   io, _ = arrays()
   inputs, targets = np.int32(io['input_ids']), np.int32(io['decoder_input_ids'])
   return model.apply({'params': params}, inputs, targets, mask)
-
-
-@golden.IN_BOTH
-def test_golden(dtype, atol, bound):
-  """States, logits, loss and gradients; windows of 4 and 8."""
-  io, mask = arrays()
-  labels, keep = io['labels'], io['attention_mask'] == 1
-
-  def loss(params):
-    logits = logits_of(model, params, mask)
-    total, weight = losses.cross_entropy(
-        logits, np.maximum(labels, 0), labels != -100
-    )
-    return total / weight, logits
-
-  with jax.enable_x64(dtype == 'float64'):
-    model, params = golden.changed('led', dtype, global_tokens=2)
-    encode = jax.jit(functools.partial(model.apply, method='encode'))
-    memory = encode({'params': params}, io['input_ids'], mask)
-    (total, logits), gradients = jax.jit(
-        jax.value_and_grad(loss, has_aux=True)
-    )(params)
-    gradients = golden.released('led', gradients)
-  assert memory['mask'].dtype == bool
-  check = functools.partial(np.testing.assert_allclose, rtol=0, atol=atol)
-  check(memory['states'][keep], io['f64/enc_last'][keep])
-  check(logits, io['f64/logits'])
-  check(total, io['f64/loss'])
-  want = golden.arrays('led', 'grads')
-  assert gradients.keys() - want.keys() == {'final_logits_bias'}
-  golden.compare_gradients(gradients, want, bound)
-
-
-def test_golden_texts():
-  """Greedy, and beams with scores."""
-  io, mask = arrays()
-  model, params = golden.changed('led', global_tokens=2)
-  write = lambda **keys: generate.generate(
-      model,
-      params,
-      io['input_ids'],
-      mask,
-      decode_settings.Settings(pad_id=1, start_id=2, **keys),
-  )
-  tokens, _ = write(max_length=20, eos_id=95)
-  np.testing.assert_array_equal(tokens, io['greedy_tokens'])
-  tokens, scores = write(
-      num_beams=4,
-      length_penalty=2.0,
-      no_repeat_ngram_size=3,
-      max_length=14,
-      early_stopping=True,
-      min_length=4,
-      eos_id=2,
-  )
-  want = io['hf_generate_beam4'][:, 1:]
-  np.testing.assert_array_equal(tokens[:, : want.shape[1]], want)
-  np.testing.assert_allclose(scores, io['hf_generate_beam4_scores'], 0, 2e-5)
 
 
 def test_global_tokens():
