@@ -3,18 +3,13 @@
 import numpy as np
 import pytest
 
-from configs import default
-from locost_jax import models
 from locost_jax.attribution import attribution
 from locost_jax.attribution import page as page_lib
 from locost_jax.attribution import words as words_lib
-from locost_jax.config import decode_settings
 from locost_jax.summarizing import documents as documents_lib
-from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from tests.attribution import test_page
-from tests.models import small
-from tests.models import test_copy_head
+from tests.summarizing.summarize_command import random_model
 
 VOCABULARY = byte_vocabulary.ByteVocabulary()
 TEXT = '\n\n'.join(
@@ -33,16 +28,12 @@ PAGES = {
 
 def make_summarizer(name):
   """Makes a small model with random weights that nearly always copies."""
-  config = getattr(default, name)()
-  values = test_copy_head.SMALL | dict(
-      vocab_size=VOCABULARY.size, pad_id=VOCABULARY.pad_id, max_positions=128
-  )
-  config.update({key: values[key] for key in values if key in config})
-  model = models.build(config)
-  params = small.drawn_params(model, 0.3)
-  params['copy_head']['gate']['bias'] -= 9
-  settings = decode_settings.Settings(max_length=12, num_beams=1)
-  return Summarizer(model, params, VOCABULARY, settings, PAGES.get(name))
+  keys = dict(copy=True, copy_dim=4, copy_ngram=2)
+  if name != 'locost':
+    keys['max_positions'] = 128
+  made = random_model(name, VOCABULARY, PAGES.get(name), **keys)
+  made.params['copy_head']['gate']['bias'] -= 30
+  return made
 
 
 @pytest.mark.parametrize('name', ('locost', 'bart', 'pagesum', 'simcas'))

@@ -9,7 +9,6 @@ from locost_jax.config import decode_settings
 from locost_jax.summarizing.summarizer import Summarizer
 from tests.data.rows import write_jsonl
 from tests.models import small
-from tests.models.test_bart import SMALL
 
 
 def write_documents(path, texts):
@@ -31,9 +30,10 @@ def make_row(prediction, tokens):
 
 
 def random_model(name, vocabulary, pages, **config):
-  """Returns a small model made from a BART, with random weights."""
-  config = SMALL | config
-  config.update(name=name, vocab_size=vocabulary.size, pad_id=vocabulary.pad_id)
+  """Returns a small model of a family, with random weights."""
+  config = small.FAMILIES[name] | config | dict(vocab_size=vocabulary.size)
+  if 'pad_id' in config:
+    config['pad_id'] = vocabulary.pad_id
   model = models.build(config)
   params = small.drawn_params(model, 0.3)
   settings = decode_settings.Settings(max_length=12, num_beams=1)

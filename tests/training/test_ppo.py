@@ -13,11 +13,8 @@ from locost_jax.models import parameters
 from locost_jax.training import losses
 from locost_jax.training import ppo
 from tests.models import test_golden_simcas as golden
+from tests.models.golden import IN_BOTH
 from tests.models.golden import released
-
-DTYPES = pytest.mark.parametrize(
-    'dtype,atol,bound', (('float32', 2e-4, 1e-3), ('float64', 1e-9, 1e-6))
-)
 
 
 @functools.lru_cache
@@ -52,7 +49,7 @@ def rolled_out(dtype):
     return model, params, *roll(params)
 
 
-@DTYPES
+@IN_BOTH
 def test_golden_attention_rewards_and_advantages(dtype, atol, bound):
   del bound
   io = golden.arrays()
@@ -103,7 +100,7 @@ def golden_losses(agent, model, params, rollout, gains, returns):
   return ppo.losses(*jax.tree.map(cut, (new, old, rollout.tokens)))
 
 
-@DTYPES
+@IN_BOTH
 def test_golden_losses_and_gradients_of_ppo(dtype, atol, bound):
   io = golden.arrays()
   model, params, rollout, (*_, gains, returns) = rolled_out(dtype)
