@@ -96,10 +96,16 @@ def states(folder, model, params):
   io, c = golden.arrays(folder), model.config
   inputs, mask = io['input_ids'], golden.mask_of(folder)
   targets = io['decoder_input_ids']
-  memory = generate.encode(model, params, inputs, mask)
-  assert memory['mask'].dtype == bool
-  logits = generate.logits(model, params, inputs, targets, mask)
-  found = {'enc_last': memory['states'], 'logits': logits}
+  if folder == 'led':  # with global tokens
+    memory = generate.encode(model, params, inputs, mask)
+    assert memory['mask'].dtype == bool
+    logits = generate.logits(model, params, inputs, targets, mask)
+    return {'enc_last': memory['states'], 'logits': logits}
+  summarizer = summarizer_lib.Summarizer(model, params)
+  found = {
+      'enc_last': summarizer.encode(inputs, mask),
+      'logits': summarizer.logits(inputs, targets, mask),
+  }
   if folder in PLAIN:
     return found
   apply = functools.partial(model.apply, {'params': params})
