@@ -43,11 +43,8 @@ def describe(what, is_reported=False):
 @contextlib.contextmanager
 def show_seconds(what, line=None, every=1.0):
   """A context that shows its seconds in a progress.Progress, on stderr."""
-  line, ended, start = (
-      line or progress.Progress(),
-      threading.Event(),
-      time.time(),
-  )
+  line = line or progress.Progress()
+  ended, start = threading.Event(), time.time()
 
   def show():
     while not ended.wait(every):

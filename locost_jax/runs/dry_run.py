@@ -132,9 +132,8 @@ def _add_target(found, target):
   """Adds a margin to the memory, and what else `measure_phase` returns."""
   for key in 'memory', 'reading':
     if program := found.get(key):
-      margin = int(target.margin * program['temporary'])
-      total = program['total'] + margin
-      found[key] = program | dict(margin=margin, total=total)
+      more = int(target.margin * program['temporary'])
+      found[key] = program | dict(margin=more, total=program['total'] + more)
   found |= dict(available=target.available, note=target.note)
   if found['flops']:
     documents, read, written = found['batch'].values()
