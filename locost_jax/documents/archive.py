@@ -6,6 +6,8 @@ limit of all of them together.
 
 import contextlib
 import io
+import unicodedata
+from urllib import parse
 import zipfile
 
 from locost_jax.documents import places
@@ -21,10 +23,17 @@ class Archive:
 
   def __init__(self, file, where, max_bytes):
     self.where, self._file, self._max_bytes = where, file, max_bytes
-    self._unpacked = 0
+    self._unpacked, self._names = 0, {}
 
   def __contains__(self, name):
     return name in self._file.NameToInfo
+
+  def find(self, name):
+    """Returns the name of a file that is spelt like this, or the name."""
+    if name not in self:
+      names = self._file.NameToInfo
+      self._names = self._names or {_spelling(other): other for other in names}
+    return name if name in self else self._names.get(_spelling(name), name)
 
   def read(self, name):
     """Returns the bytes of a file; an InputError if they are too many."""
@@ -32,6 +41,11 @@ class Archive:
     self._unpacked += self._file.getinfo(name).file_size
     places.check_size(f'{self.where}, {name}', self._unpacked, self._max_bytes)
     return self._file.read(name)
+
+
+def _spelling(name):
+  """Returns a name without case, composition of letters and escapes."""
+  return unicodedata.normalize('NFC', parse.unquote(name)).casefold()
 
 
 @contextlib.contextmanager

@@ -35,9 +35,11 @@ def read(data, where, max_bytes=None):
           f'{where}: an encrypted EPUB (DRM), which cannot be read'
       )
     for name in order:
-      text, found = markup.html_headings(
-          book.read(name), f'{where}, {name}', 'utf-8', left_out
-      )
+      page, named, found = book.read(name), f'{where}, {name}', []
+      if name.lower().endswith('.txt') and not _MARKUP.match(page):
+        text = markup.decode(page, named).strip()
+      else:
+        text, found = markup.html_headings(page, named, 'utf-8', left_out)
       if not text:
         continue
       section = f'section {len(texts) + 1}'
@@ -60,7 +62,8 @@ def _order(book, left_out):
   root = root.get('full-path')
   package, items, contents, order = _xml(book, root), {}, [], []
   for node in package.iterfind('.//{*}item'):
-    name, kind = _join(root, node.get('href', '')), node.get('media-type', '')
+    name = _join(book, root, node.get('href', ''))
+    kind = node.get('media-type', '')
     if (
         'nav' in node.get('properties', '').split()
         or kind == 'application/x-dtbncx+xml'
@@ -73,9 +76,10 @@ def _order(book, left_out):
       order.append(name)
     else:
       name, kind, _ = items.get(item, (item, 'not listed', None))
-      left_out.add('page', 'left out (no text)', f'{name}, {kind}')
+      why = 'no text' if name in book else 'missing'
+      left_out.add('page', f'left out ({why})', f'{name}, {kind}')
   if not order:
-    raise InputError(f'{book.where}: a broken EPUB: {root} lists no page')
+    raise InputError(f'{book.where}: a broken EPUB: {root} lists no page in it')
   return list(dict.fromkeys(order)), _titles(book, contents)
 
 
@@ -83,9 +87,8 @@ def _page(book, items, item):
   """Returns the name of the first page among an item and its fallbacks."""
   for _ in range(8):  # fallbacks may be a circle
     name, kind, item = items.get(item, ('', '', None))
-    if 'html' in kind.lower():
-      return name
-    if name in book and _MARKUP.match(book.read(name)):
+    is_text = re.search('html|text/plain', kind.lower())
+    if name in book and (is_text or _MARKUP.match(book.read(name))):
       return name
   return None
 
@@ -111,7 +114,7 @@ def _titles(book, contents):
     for link, label in links:
       title = ' '.join(''.join(label.itertext()).split())
       if title:
-        titles.setdefault(_join(name, link.partition('#')[0]), title)
+        titles.setdefault(_join(book, name, link), title)
   return titles
 
 
@@ -121,15 +124,16 @@ def _encrypted(book):
   if name not in book:
     return set()
   nodes = _xml(book, name).iterfind('.//{*}CipherReference')
-  return {parse.unquote(node.get('URI', '')) for node in nodes}
+  return {book.find(parse.unquote(node.get('URI', ''))) for node in nodes}
 
 
 def _xml(book, name):
   return ElementTree.fromstring(book.read(name))
 
 
-def _join(name, link):
+def _join(book, name, link):
   """Returns the name of a file that another one links to."""
-  return posixpath.normpath(
-      posixpath.join(posixpath.dirname(name), parse.unquote(link))
+  link = parse.unquote(link.partition('#')[0])
+  return book.find(
+      posixpath.normpath(posixpath.join(posixpath.dirname(name), link))
   )

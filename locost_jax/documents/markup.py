@@ -1,10 +1,10 @@
 """The text of an HTML page, in reading order.
 
 Blank lines separate paragraphs. Scripts, styles and <title> are not part of the
-text; navigation, drawings, readings of ruby and page numbers are left out and
-counted. Raised digits, formulas and note marks keep their value: 10^6, x_(10),
-1/3, rained [4]. An item of an ordered list has its number: 2. a. Uses only the
-standard library.
+text; navigation, images, frames, readings of ruby, deleted text and page
+numbers are left out and counted. Raised digits, formulas and note marks keep
+their value: 10^6, x_(10), 1/3, rained [4]. An item of an ordered list has its
+number: 2. a. Uses only the standard library.
 
 Pages are untrusted: any page is read in linear time (html.parser takes
 quadratic time for unclosed tags).
@@ -29,9 +29,16 @@ _DROPPED = {
     **dict.fromkeys('script style template title'.split(), ()),
     'nav': ('word', 'left out as navigation'),
     'svg': ('word', 'left out as labels of drawings'),
+    'del': ('word', 'left out as deleted text'),
+    'epub:default': _REPEATS,  # what old programs show for a formula
     **dict.fromkeys(('rt', 'rp', 'rtc'), _READING),
 }
 _RUBY = frozenset('ruby rt rp rtc rb'.split())
+_PREFIX = re.compile('(?:m|mml|h|x?html|svg):')  # of tags in XML
+# Elements whose words are elsewhere: the attribute that names them.
+_ELSEWHERE = dict(img='alt', frame='src', iframe='src(?:doc)?')
+_PAGE = ('page number', 'left out')
+_PAGE_NUMBER = re.compile(r'(?i)\W*(?:[a-z]*\W*\d+|(?:p\w*\W+)?[ivxlc]+)?\W*')
 # Elements with a blank line before and after, and on a line of their own.
 _BLOCKS = (
     'address article aside blockquote body center dd details dialog div dl dt '
@@ -76,6 +83,12 @@ _WINDOWS = ''.join(
 )
 
 
+# Words of other encodings: of letters with accents alone.
+_MISREAD = re.compile(
+    r'(?:[À-ÿ]{3,}\W+){2}|(?:[À-ÿ][¡-ÿ]|[¡-ÿ][À-ÿ]){4}|(?:‚.){3}'
+)
+
+
 class NotDecoded(InputError):
   """Bytes that are not in the expected encoding."""
 
@@ -110,6 +123,21 @@ def decode(data, where, encoding='utf-8'):
   return text.replace('\r\n', '\n').replace('\r', '\n')
 
 
+def western(data, where):
+  """Returns bytes without a declared encoding as str, from windows-1252.
+
+  Raises:
+    NotDecoded: they would be words of no language.
+  """
+  text = decode(data, where, 'cp1252')
+  if found := _MISREAD.search(text, 0, 1 << 20):
+    raise NotDecoded(
+        f'{where}: not UTF-8, nor windows-1252 ({found[0][:20]!r}); expected '
+        'UTF-8; iconv -f ENCODING -t UTF-8 converts it'
+    )
+  return text
+
+
 def html_headings(
     data, where, undeclared='cp1252', left_out=None, is_plain=False
 ):
@@ -138,6 +166,8 @@ def _source_text(data, where, undeclared):
     try:
       return decode(data, where)
     except InputError:
+      if undeclared == 'cp1252':
+        return western(data, where)
       return decode(data, where, undeclared)
   encoding = known = (found[1] or found[2]).decode().lower()
   with contextlib.suppress(LookupError):
@@ -195,6 +225,7 @@ _MATH = {
     'mfrac': (_OVER, '', _BY),
     'msqrt': ('√' + _GROUP, ''),
     'mroot': (_GROUP, '', _END + _UP + '1/'),
+    'mfenced': ('(', '', ', '),
     **dict.fromkeys(('msup', 'mover'), (_GROUP, '', _END + _UP)),
     **dict.fromkeys(('msub', 'munder'), (_GROUP, '', _END + _DOWN)),
     **dict.fromkeys(
@@ -209,7 +240,12 @@ _PAGED = re.compile(
     '|<pagenum'
 )
 # What KaTeX and MathJax add to a formula for the eyes.
-_REPEATED = re.compile(r'katex-html|<mjx-math|<nobr[^>]*aria-hidden')
+_REPEATED = re.compile(
+    r'katex-html|<mjx-math|<nobr[^>]*aria-hidden|MathJax_Preview'
+)
+_HEIGHT = re.compile(
+    r'vertical-align\s*+:\s*+(sup|sub)|["\'\s=](sup|sub)(?:er)?script["\'\s>]'
+)
 _VOID = frozenset('area br col embed hr img input link meta source wbr'.split())
 _BLANKS = re.compile('[ \t\f\xa0]+')
 
@@ -238,7 +274,9 @@ class _Page:
   def __init__(self, text, left_out, is_plain=False):
     self._parts, self._open, self._verbatim = [], [_Element('')], 0
     self._left_out, self._is_plain = left_out, is_plain
-    self._in_formula, self._has_formulas = False, '<math' in text
+    self._in_formula = False
+    self._has_formulas = '<math' in text or ':math' in text
+    self._has_tex = 'math/tex' in text and not (is_plain or self._has_formulas)
     self._lists = numbering.PageLists(self._parts)
     at, text = 0, _MARK.sub('', text)  # a reference has no mark either
     while found := _MARKUP.search(text, at):
@@ -246,14 +284,18 @@ class _Page:
       at = found.end()
       self._add(found['cdata'] or '')
       if found['tag'] and found[0].endswith('>'):
-        tag, is_closed = found['tag'].lower(), found[0].endswith('/>')
+        tag = found['tag'].lower()
+        tag = _PREFIX.sub('', tag, 1) if ':' in tag else tag
+        is_closed = found[0].endswith('/>')
         if not found['end']:
           self._start(tag, found[0])
         if found['end'] or is_closed:
           self._end(tag)
         elif tag in _RAW:
           end = re.compile(rf'(?i)</{tag}(?=[\s/>])').search(text, at)
-          at = end.start() if end else len(text)
+          start, at = at, end.start() if end else len(text)
+          if self._has_tex and 'math/tex' in found[0]:
+            self._add(text[start:at])
     self._add(unescape(text[at:]))
     self._close(1)
     self._lists.end()
@@ -283,8 +325,12 @@ class _Page:
     start = len(self._parts)
     if len(self._open) > 64:
       return None
-    if tag in _DROPPED and not (self._is_plain and tag in _RUBY):
+    if self._has_tex and 'math/tex' in source:
+      return None
+    if tag in _DROPPED and not (self._is_plain and tag in (*_RUBY, 'del')):
       return _Element(tag, start, dropped=_DROPPED[tag])
+    if tag in _ELSEWHERE and not self._is_plain:
+      self._add_elsewhere(tag, source)
     if self._is_plain or tag in _VOID:
       return None
     before, children, after = '', ('',), _END
@@ -293,23 +339,44 @@ class _Page:
         return _Element(tag, start, dropped=_REPEATS)
       before, *children = _MATH.get(tag, ('', ''))
       token = _TOKEN * (tag in _MATH)
-      before, after = token + before, _END * bool(before) + token
+      after = ')' if before == '(' else _END * bool(before)
+      before, after = token + before, after + token
     elif tag == 'math':
       self._in_formula, after = True, ''
-    elif self._has_formulas and _REPEATED.search(source):
+    elif (self._has_formulas or self._has_tex) and _REPEATED.search(source):
       return _Element(tag, start, dropped=_REPEATS)
     elif 'noteref' in source:
       before, after = ' [', ']'
     elif ('page' in source or 'pb' in source) and _PAGED.search(source):
-      return _Element(tag, start, dropped=('page number', 'left out'))
+      return _Element(tag, start, dropped=_PAGE)
     elif tag in ('sup', 'sub'):
       before = _UP if tag == 'sup' else _DOWN
+    elif tag not in _BREAKS and (height := _height(source)):
+      before = height
     elif tag == 'a' and '#' in source:
       before = _LINK
     else:
       return None
     self._parts.append(before)
     return _Element(tag, start, children, after)
+
+  def _add_elsewhere(self, tag, source):
+    """Adds an image of a letter or a formula; counts other images, and frames."""
+    named = (
+        rf'(?is)\s{_ELSEWHERE[tag]}\s*+=\s*+(?:"([^"]*)|\'([^\']*)|([^\s>]+))'
+    )
+    found = re.search(named, source)
+    text = ' '.join(unescape(found[found.lastindex]).split()) if found else ''
+    is_formula = re.search(
+        r'class=["\'][^"\']{0,80}(?:math|tex|equation)', source
+    )
+    if is_formula and self._has_formulas:
+      self._left_out.add(*_REPEATS, text, len(text.split()))
+    elif tag == 'img' and (is_formula or len(text) <= 2):
+      self._add(text)
+    elif any(map(str.isalnum, text)):
+      unit = 'image' if tag == 'img' else 'frame'
+      self._left_out.add(unit, 'left out', text)
 
   def _interrupt(self, tag):
     """Ends the elements that a tag ends: readings, or all at a new line."""
@@ -341,8 +408,11 @@ class _Page:
         self._parts.append(element.after)
         continue
       parts = self._parts[element.start :]
-      self._parts[element.start :] = [x for x in parts if x in '\0\1\2']
       words = _MARK.sub(' ', ' '.join(parts)).split()
+      is_number = _PAGE_NUMBER.fullmatch(' '.join(words))
+      if element.dropped == _PAGE and not is_number:
+        continue  # the text after a page break
+      self._parts[element.start :] = [x for x in parts if x in '\0\1\2']
       if element.dropped and any(map(str.isalnum, ''.join(words))):
         count = len(words) if element.dropped[0] == 'word' else 1
         self._left_out.add(*element.dropped, ' '.join(words), count)
@@ -376,6 +446,14 @@ class _Page:
       text = text.replace(f' {mark}', mark)
     text = re.sub('[\0-\2](?: ?[\0-\2])* ?', _break, text)
     return text.replace('\3', ' ').strip()
+
+
+def _height(source):
+  """Returns the mark of a tag whose style or class raises text, or None."""
+  if 'vertical-align' in source or 'script' in source:
+    if found := _HEIGHT.search(source):
+      return _UP if 'sup' in found.groups() else _DOWN
+  return None
 
 
 def _break(found):

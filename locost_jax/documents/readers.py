@@ -88,7 +88,7 @@ def _read_srt(data, where, most):
   try:
     return _read_vtt(data, where, most)
   except markup.NotDecoded:
-    found = subtitles.read(markup.decode(data, where, 'cp1252'), where)
+    found = subtitles.read(markup.western(data, where), where)
     note = f'{where}: not UTF-8; read as windows-1252'
     return found._replace(notes=(note, *found.notes))
 
@@ -112,7 +112,8 @@ ENDINGS = (
 # what to do; then the endings that a reader has for them.
 _PROLOG = r'(?:<\?xml[^>]*>|<!--.*?-->|<!DOCTYPE[^>]*>|\s)*+'
 _MAIL = (
-    r'(?:From [^\n]*\n)?(?:[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*)*?(?:(?i:received'
+    r'From \S+@\S+ [^\n]*\d{4}\n|(?:From [^\n]*\n)?'
+    r'(?:[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*)*?(?:(?i:received'
     r'|message-id|return-path|mime-version|content-(?:type|transfer-encoding)):'
     r'|Date:\s+(?:\w{3},\s+)?\d{1,2} \w{3} \d{4} \d\d:\d\d)'
 )
@@ -120,6 +121,15 @@ _JSON = (
     r'(?:\[\s*)*\{\s*"[^"\n]*"\s*:|[\[{]\s*[\]}]\s*\Z'
     r'|\[\s*"(?:[^"\\\n]|\\.)*"\s*(?:,\s*"|\]\s*\Z)'
 )
+_XML = (
+    r'<(?:\?xml|!DOCTYPE|SAMI|transcript>\s*<text|[\w:]+(?:\s[^<>]*)?\sxmlns)\b'
+)
+# ASS, LRC, MicroDVD and SBV; WebVTT and SubRip.
+_TIMED = (
+    r'\[Script Info\]|\[(?:(?:ar|al|by|ti):[^]\n]*|\d\d:\d\d\.\d\d+)\]|\{\d+\}\{\d+\}'
+    r'|\d+:\d\d:\d\d\.\d{3},\d+:'
+)
+_CUE = r'WEBVTT|(?:\d+\s*\n)?\d+:\d\d:\d\d[,.]\d+\s*-->'
 _WEB = ('.html', '.htm', '.xhtml')
 _OTHERS = (
     ('%PDF', 'a PDF', 'name it .pdf'),
@@ -130,9 +140,16 @@ _OTHERS = (
     (rf'{_PROLOG}<(?:\w+:)?tt[\s>]', 'TTML', 'convert it to .srt with ttconv'),
     (_MAIL, 'a mail', 'save it as .html with Thunderbird'),
     (_JSON, 'JSON', 'name rows .jsonl, or take the text out with jq'),
-    (rf'{_PROLOG}<html[\s>]', 'a web page', 'name it .html', *_WEB),
-    (r'<\?xml\s', 'XML', 'convert it to .html with pandoc', *_WEB),
-    ('WEBVTT', 'subtitles', 'name it .vtt', '.vtt', '.srt'),
+    (
+        rf'{_PROLOG}<(?i:html|head|body)[\s>]',
+        'a web page',
+        'name it .html',
+        *_WEB,
+    ),
+    (_XML, 'XML', 'convert it to .html with pandoc', *_WEB),
+    ('%!PS', 'PostScript', 'convert it to .pdf with ps2pdf'),
+    (_TIMED, 'subtitles', 'convert them to .srt with Subtitle Edit'),
+    (_CUE, 'subtitles', 'name it .srt or .vtt', '.vtt', '.srt'),
 )
 
 

@@ -15,11 +15,11 @@ from locost_jax.errors import InputError
 
 # A line of two times begins a cue, whatever is around it.
 _TIME = r'(-?\d{1,4}(?: ?[:.,;] ?\d{1,9}){1,3})'
-_ARROW = r'[-–—]+ ?>'
+_ARROW = r'(?:[-–—]+ ?>|→)'
 _TIMES = re.compile(rf'{_TIME}\s*+{_ARROW}\s*+{_TIME}(?=\s|\Z)(.*)')
-_LIKE_TIMES = re.compile(r'-?\d{1,4} ?[:.].{0,40}?--+ ?>')
+_LIKE_TIMES = re.compile(r'-?\d{1,4} ?[:.].{0,40}?(?:--+ ?>|→)')
 _SETTING = re.compile(r'\w+:\S*')
-_VOICE = re.compile(r'<v(?:\.[^\s<>]*+)?+\s++([^<>]++)>|</v>')
+_VOICE = re.compile(r'<v(?:\.[^\s<>]*+)?+\s++([^<>]++)>|</v>', re.I)
 # '>> JOHN:'; a line that begins with '>>' alone is of an unknown speaker.
 _TURN = re.compile(
     r"(?:\A|(?<=\s))>>+\s*([^\W\d_][\w.'’-]*(?: [\w.'’-]+){0,3}):\s+|\A(?=>>)"
@@ -28,9 +28,9 @@ _READING = re.compile(r'<rt(?:\.[^<>]*+)?>([^<]*+)(?:</rt>)?')
 _BREAK = re.compile(r'(\b[a-z]:\\\S*)|(?-i:\\[Nh])|</?(?:br|p)\s?/?>', re.I)
 # Other angle brackets, such as those of 'a <b and c> d', are text.
 _MARKS = re.compile(
-    r'</?(?:[bcisu]|em|font|ruby|span|strong)(?:\.[^\s<>]*+)?'
+    r'</?(?:[bcisuv]|em|font|ruby|span|strong)(?:\.[^\s<>]*+)?'
     r'(?:\s[^<>=]*+=[^<>]*+)?\s?/?>|</?lang[^<>]*+>'
-    r'|<(?:\d+:)?\d\d:\d\d[.,]\d{3}>|\{\\[^{}]*\}',
+    r'|<(?:\d+:)?\d\d:\d\d[.,]\d{1,3}>|\{\\[^{}]*\}|\{/?[bisu]\}',
     re.I,
 )
 _COMMENT = re.compile(r'(?:NOTE|STYLE|REGION)(?:\s|\Z)')
@@ -80,7 +80,7 @@ def read(text, where):
 def _cues(text, where, left_out):
   """Returns [(start, end, lines), ...] of the cues; times in seconds."""
   lines = ['', *map(str.strip, text.split('\n'))]
-  is_vtt = lines[1].startswith('WEBVTT')
+  is_vtt = lines[1].upper().startswith('WEBVTT')
   skipped, is_numbered, is_timed = 'head' * is_vtt, False, False
   cues = [(0.0, 0.0, [])]  # of what is before the first time
   for n, line in enumerate(lines[1:], start=1):

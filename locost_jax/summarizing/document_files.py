@@ -180,7 +180,8 @@ def _read_file(path, opened, where, fields, most, report):
   kind = os.path.splitext(lower.removesuffix('.gz'))[1]
   found = readers.read(kind, _read_bytes(opened, where, most), where, most)
   if not found.text.strip():
-    raise InputError(f'{where}: an empty document')
+    why = (f'; {note.removeprefix(f"{where}: ")}' for note in found.notes)
+    raise InputError(f'{where}: an empty document{"".join(why)}')
   for note in found.notes:
     report(str(note))
   yield documents_lib.Document(path, found.text, path, places=found.places)

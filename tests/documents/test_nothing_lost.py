@@ -3,6 +3,7 @@
 import collections
 import random
 import re
+import zipfile
 
 import pytest
 
@@ -28,6 +29,16 @@ PAGES = {
     '日本\n<b>語</b>です\na b\nc': '日本語です a b c',
     '每10<sup>6</sup>页\n<li>一，\n<li>二': '每10^6页\n一，\n二',
     '<td>国家\n<td>年份</td>\n<td>票数</td>': '国家 年份 票数',
+    '10<i style="vertical-align: super">6</i> 9<a class=subscript>2': '10^6 9_2',
+    '<h:p>a</h:p><h:p>b</h:p>': 'a\n\nb',
+    'for <del>10</del><ins>12</ins>': 'for 12',
+    '<img alt="T">he <img class="math" alt="x^2"><img alt="a cat">': 'The x^2',
+    '<script type="math/tex">x<y</script><i class="MathJax_Preview">x': 'x<y',
+    'x<div class="page-break"><p>All of it.</p></div>y': 'x\n\nAll of it.\n\ny',
+    '<m:math><m:mfrac><m:mn>1</m:mn><m:mn>3</m:mn></m:mfrac>': '1/3',
+    MATH.format('<mi>f</mi><mfenced><mi>a</mi><mi>b</mi></mfenced>'): 'f(a, b)',
+    MATH.format('<mi>x</mi>') + '<img class="math" alt="x">': 'x',
+    '<epub:case><math>1</math></epub:case><epub:default>one': '1',
     MATH.format('<mfrac><mn>1</mn><mn>3</mn></mfrac>'): '1/3',
     MATH.format('<mn>2</mn><mfrac><mi>a</mi><mn>3</mn></mfrac>'): '2 a/3',
     MATH.format('<msup><mn>10</mn>\n<mn>6</mn></msup>') + KATEX: '10^6',
@@ -42,7 +53,8 @@ CUES = {
     '00:01 --> 00:02\nx<5, a <b and c> <i>d</i>\\Ne\\hf': 'x<5, a <b and c> d e f',
     '00:01 --> 00:02\n1. A -> 10:30 – 11:00\n-> b': '1. A -> 10:30 – 11:00 -> b',
     '00:01 --> 00:02\nNo: a.\n\n00:09 --> 00:10\nB.': 'No: a.\n\nB.',
-    '00:01 --> 00:02\n<v A>a</v>b\n\n00:03 --> 00:04\nc': 'A: a\n\nb c',
+    'webvtt\n\n00:01 → 00:02\n<v>a {b}b{/b} <0:00:01.5>c': 'a b c',
+    '00:01 --> 00:02\n<V A>a</v>b\n\n00:03 --> 00:04\nc': 'A: a\n\nb c',
     '00:01 --> 00:02\na\nb\n\n00:02 --> 00:03\nb\nc': 'a b c',
     '00:01 --> 00:02\n日本\n語\n\n00:02 --> 00:03\nです': '日本語です',
 }
@@ -77,6 +89,19 @@ def test_notes_name_a_wrong_time_and_pages_without_text(tmp_path):
   assert 'x: 1 page left out (no text), such as' in found.notes[0]
 
 
+def test_pages_by_names_that_are_spelt_otherwise(tmp_path):
+  pages = {'a.txt': 'A <b.', 'c\xe9.html': '<p>Two', 'none.html': ''}
+  kinds = 'text/plain', 'text/html', 'text/html'
+  make_book(tmp_path / 'x', pages, kinds=kinds, drop=['O/none.html'])
+  with zipfile.ZipFile(tmp_path / 'x') as old:
+    with zipfile.ZipFile(tmp_path / 'y', 'w') as new:
+      for name in old.namelist():
+        new.writestr(name.replace('c\xe9', 'Ce\u0301'), old.read(name))
+  found = readers.read('.epub', (tmp_path / 'y').read_bytes(), 'x')
+  assert found.text == 'A <b.\n\nTwo'
+  assert "page left out (missing), such as 'O/none.html" in found.notes[0]
+
+
 HTML = (
     '<p>{0} {1}<p>{2}',
     '<li>{0}<li>{1} <b>{2}</b></li>',
@@ -86,6 +111,7 @@ HTML = (
     '{0}<sup>{1}</sup> {2}<br>',
     ' {0}<ruby>{1}<rt>{2}</ruby> ',
     '<a href="#x">{0} <span class="pb">{1}</span></a> {2} ',
+    '<del>{0}</del><img alt="{1}"><iframe src="{2}"></iframe>',
     '<math><mfrac><mi>{0}</mi><mi>{1}</mi></mfrac><mi>{2}</mi></math> ',
     '{0}&shy;\n{1} < {2}\n',
 )

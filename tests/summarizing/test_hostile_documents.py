@@ -87,6 +87,21 @@ BAD = {
         'is a mail, expected text; ',
     ),
     'rows.txt': (b'[{"a": 1}]', 'is JSON, expected text; '),
+    'root.txt': (b'<TEI xmlns="x"><p>x', 'is XML, expected text; '),
+    'ps.txt': (b'%!PS-Adobe-3.0', 'is PostScript, expected text; '),
+    'box2.txt': (b'From a@b Thu Jan 1 2026\nX: y\n', 'is a mail, expected t'),
+    'cue.txt': (b'1\n00:00:01,0 --> 00:00:02,0\nA.', 'is subtitles, expecte'),
+    **{
+        f'times{i}.srt': (text.encode(), 'them to .srt with Subtitle Edit')
+        for i, text in enumerate(
+            ('[Script Info]\nx', '[ti:x]\n', '[00:01.20]x', '{1}{9}x')
+        )
+    },
+    'cyrillic.srt': (
+        '1\n00:01 --> 00:02\nПривет, мир.'.encode('cp1251'),
+        'not UTF-8, nor windows-1252',
+    ),
+    'chinese.html': ('<p>你好，世界'.encode('gbk'), 'nor windows-1252'),
     'page.txt': (b'<!DOCTYPE html>\n<html><p>x', 'is a web page, expected te'),
     # Encodings that no browser reads.
     **{
@@ -98,7 +113,10 @@ BAD = {
     },
     'no.epub': (b'no zip', 'a broken EPUB'),
     'package.epub': (book(drop=['O/p.opf']), 'a broken EPUB: There is no item'),
-    'drop.epub': (book(drop=['O/a.xhtml']), 'a broken EPUB: There is no item'),
+    'drop.epub': (
+        book(drop=['O/a.xhtml']),
+        'document; 1 page left out (missing), su',
+    ),
     'drm.epub': (book(encryption='O/a.xhtml'), 'an encrypted EPUB (DRM)'),
     'bytes.epub': (book(b'caf\xe9'), 'a.xhtml: not UTF-8 (byte 3'),
     'blank.epub': (book(' '), 'an empty document'),
@@ -277,6 +295,9 @@ SLOW = {
     'angles': '<' * 10**6,
     'references': '&' * 10**6,
     'numbers': '&#' + '9' * 10**6,
+    'images': '<img alt=' + ' ' * 10**5 + 'class="' * 10**5 + '>',
+    'heights': '<i vertical-align' + ' : vertical-align' * 10**5 + '>',
+    'accents': 'é' * 10**6,
     'a declaration': '<![foo[ bar ]]>',
     'a condition': '<![if !IE]>',
     'a doctype': '<!DOCTYPE html [<!ENTITY a "b">]>',
