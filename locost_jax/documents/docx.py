@@ -54,6 +54,10 @@ _KINDS = {
 # Before an item: the sign of a bullet; a number is in the text.
 _SIGNS = dict(item='- ', number='')
 _HEIGHTS = dict(superscript=equations.UP, subscript=equations.DOWN)
+# Elements of drawings whose words are not read, and the attribute with them.
+_DRAWN = dict(docPr='descr', textpath='string')
+# Fields that show words without a result in the file.
+_FIELDS = re.compile(r'\s*(?:EQ|SYMBOL|LISTNUM|AUTONUM|MACROBUTTON|GOTOBUTTON)')
 _CHARACTERS = dict(tab=' ', ptab=' ', br='\n', cr='\n', noBreakHyphen='-')
 _DEPTH = 64  # of nested tables; each level copies its text
 
@@ -167,10 +171,11 @@ def _related(file, name):
   relations = posixpath.join(folder, '_rels', f'{base}.rels')
   if relations not in file:
     return {}
+  path = posixpath.normpath
   return {
       found.get('Id'): (
           found.get('Type', '').rpartition('/')[2],
-          posixpath.normpath(posixpath.join('/', folder, found['Target']))[1:],
+          file.find(path(posixpath.join('/', folder, found['Target']))[1:]),
       )
       for name, found in _parse(file, relations, _Elements()).found
       if name.endswith('}Relationship')
@@ -197,7 +202,9 @@ def _styles(elements):
       properties['kind'] = 'heading'
     elif tag in _KINDS:
       properties.setdefault('kind', _KINDS[tag](value))
-    if tag in ('numId', 'ilvl'):
+    if tag == 'rFonts':
+      properties['font'] = _value(attributes, 'ascii')
+    elif tag in ('numId', 'ilvl'):
       properties |= {tag: value, 'style': style}
   for style in own:
     above = {}  # styles that are not known yet; stops at a cycle
@@ -254,6 +261,10 @@ class _Body(_Elements):
 
   def start(self, name, attributes):
     tag = self._tag = _tag(name)
+    drawn = name.rpartition('}')[2]
+    if drawn in _DRAWN and not self._skipped:
+      words = _value(attributes, _DRAWN[drawn])
+      _leave_out(self._left_out, 'images', words)
     if self._skipped or tag in _SKIPPED:
       self._skipped.append(tag)
     elif tag == 'p':
@@ -286,8 +297,10 @@ class _Body(_Elements):
       pieces.raised = self._font = ''
     elif tag in ('vertAlign', 'position'):
       pieces.raised = _KINDS[tag](value)
-    elif tag == 'rStyle' and self._kind(value) in _HEIGHTS.values():
-      pieces.raised = self._kind(value)
+    elif tag == 'rStyle':
+      kind = self._kind(value)
+      pieces.raised = kind if kind in _HEIGHTS.values() else pieces.raised
+      self._font = self._styles.get(value, {}).get('font', '') or self._font
     elif tag == 'rFonts':
       self._font = _value(attributes, 'ascii')
     elif tag == 'pStyle':
@@ -301,11 +314,11 @@ class _Body(_Elements):
     elif tag in ('footnoteReference', 'endnoteReference'):
       self._cite((tag.removesuffix('Reference'), _value(attributes, 'id')))
     elif tag == 'sym':
-      code = re.match('[0-9a-fA-F]{1,4}|', _value(attributes, 'char'))[0]
+      code = re.match('[0-9a-fA-F]{1,5}|', _value(attributes, 'char'))[0]
       self._add_text(chr(int(code or 'F000', 16)), _value(attributes, 'font'))
     elif tag in ('fldSimple', 'fldChar'):
       field = _value(attributes, 'instr') or ''.join(self._field)
-      if field.split()[:1] in (['EQ'], ['SYMBOL']):  # they have no result
+      if _FIELDS.match(field):
         _leave_out(self._left_out, 'fields', field)
       self._field = []
     elif tag == 'ffData':

@@ -17,7 +17,10 @@ _KIND = re.compile(  # by type or, in the element itself, list-style
     r'(?<![\w-])(decimal|none|disc|circle|square|\w{5}-(?:alpha|latin|roman))'
 )
 _INTEGER = r'\s*+([-+]?)0*([0-9]{1,10})(?![0-9])'
-_PROPERTIES = 'abstractNumId isLgl lvlText numFmt pStyle start startOverride'
+_PROPERTIES = (
+    'abstractNumId isLgl lvlText numFmt numStyleLink pStyle start startOverride '
+    'styleLink'
+)
 _LONGEST = 80  # characters of a property, and of a number of Word
 
 
@@ -110,6 +113,13 @@ def word_lists(elements):
       properties = owner.setdefault(values.get('ilvl', ''), {})
     elif tag in _PROPERTIES.split():
       properties[tag] = values.get('val', '')[:_LONGEST]
+  owners = {
+      found['']['styleLink']: found
+      for found in lists.values()
+      if 'styleLink' in found.get('', {})
+  }
+  for key, found in lists.items():  # the levels of a style for lists
+    lists[key] = owners.get(found.get('', {}).get('numStyleLink'), found)
   return lists
 
 

@@ -42,6 +42,7 @@ CASES = """
 <m><mr><e>1</e><e>2</e></mr><mr><e>3</e></mr></m> = 1, 2; 3
 <i "Symbol" w:char="F061"/><i "Symbol" w:char="00B3"/> = α≥
 <font "Symbol">a</font><font "Wingdings">\uf0fc</font> = α✓
+<w:rStyle w:val="Sy"/><w:t>a</w:t><i "Arial" w:char="1F600"/> = α😀
 <font "Arial">a</font><i "Arial" w:char="00B0"/> = a°
 <w:ruby><w:rt><t>kan</t></w:rt><t>漢</t></w:ruby><t>字</t> = 漢字
 <form><w:checkBox><w:checked/></w:checkBox></form><t>A</t> = ☒A
@@ -61,7 +62,8 @@ def read(xml, **files):
 @pytest.mark.parametrize('case', CASES.strip().split('\n'))
 def test_numbers_symbols_and_fields_keep_their_value(case):
   xml, text = case.split(' = ')
-  assert read(paragraph(xml)).text == text
+  style = '<w:style w:styleId="Sy"><w:rFonts w:ascii="Symbol"/></w:style>'
+  assert read(paragraph(xml), styles=style).text == text
 
 
 MAIL = (
@@ -95,6 +97,8 @@ def test_no_word_is_lost_in_silence():
   forms = {
       'deleted text': '<w:del><w:r><w:delText>{}</w:delText></w:r></w:del>',
       'readings of ruby': '<w:ruby><w:rt><t>{}</t></w:rt></w:ruby>',
+      'images': '<wp:docPr xmlns:wp="x" descr="{}"/>',
+      'fields': '<w:fldSimple w:instr="AUTONUM {}"/>',
       'symbols': '<i "Unknown" w:char="F0E0"/>',
       '': '<t>{}</t>',
   }

@@ -106,6 +106,9 @@ NUMBERING = (
     + num(4, 77)
     + abstract(5, level(0, 'upperLetter', '%1' * 99, 10**12))
     + num(5, 5)
+    + abstract(6, '<w:numStyleLink w:val="L"/>')
+    + abstract(7, '<w:styleLink w:val="L"/>', level(0, 'decimal', '§ %1'))
+    + num(6, 6)
 )
 STYLES = ''.join(
     f'<w:style w:styleId="{name}"><w:name w:val="{label}"/><w:basedOn w:val='
@@ -155,6 +158,7 @@ BODIES = {
         'Article I. x|§ 1.5 y|§ 1.6 y|Article II. z|Article I. w'
         '|Article II. w|Article III. v'
     ),
+    item('x', 6) * 2: '§ 1 x|§ 2 x',
     item('x', 4) + item('y', 99) + item('z', 1, 999): '- x|- y|- z',
     f'<w:tbl><w:tr><w:tc>{item("", 1)}</w:tc><w:tc>{paragraph(run("x"))}</w:tc>'
     f'</w:tr></w:tbl>{item("", 1)}': '1. | x||2.',
