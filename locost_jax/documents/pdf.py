@@ -69,7 +69,7 @@ _TURNED = re.compile(r'(?<!\S)[)\]}»›](?=\S)|(?<=\S)[(\[{«‹](?!\w)')
 _MIRRORED = str.maketrans('()[]{}«»‹›', ')(][}{»«›‹')
 # The pairs of a compound: 'end-to-end' has 'end-to' and 'to-end'.
 _PAIR = re.compile(r'(?<!\w)(?=(\w+-\w+))')
-_DIGITS = re.compile(r'\d\d+')
+_DIGITS = re.compile(r'\d(?:[.,−–-]?\d)+')
 # The dot leaders of a table of contents.
 _LEADERS = re.compile(r'\.(?:\s*\.){4,}')
 # A number alone, or of a number of pages: '- 3 -', '3 / 20'.
@@ -193,23 +193,39 @@ def _page_lines(page, share, height):
     is_split = min(at, 1 - at) < _MARGIN and any(
         map(is_wide, _BESIDE_NUMBER.finditer(line))
     )
-    for digits in reversed([*_DIGITS.finditer(line)]):
-      first, last = digits.start(), digits.end() - 1
-      large, base = size_of(order[first]), place(order[first])[1]
-      is_moved = lambda i: (  # raised or lowered
-          size_of(order[i]) < 0.9 * large
-          or abs(place(order[i])[1] - base) > 0.2 * large
-      )
-      if is_moved(last):
-        small = next(filter(is_moved, range(first, last + 1)))
-        mark = '^' if place(order[small])[1] > base else '_'
-        mark = ' ' if line[digits.end() :][:1] in ('/', '⁄') else mark
-        line = line[:small] + mark + line[small:]
+    line = _with_heights(line, order, place, size_of)
     line = line.replace('\ufffe', '-').replace('\x02', '-')
     line = _LEADERS.sub(' … ', line)
     words = line.replace('\uf0b7', '•').split()  # of symbol fonts
     lines.append(_Line(' '.join(words), at, size / height, is_split))
   return lines
+
+
+def _with_heights(line, order, place, size_of):
+  """Returns a line whose raised digits follow '^', and lowered ones '_'.
+
+  Args:
+    order: the index of each character.
+    place, size_of: functions of an index: (x, y), and the size of the font.
+  """
+  for digits in reversed([*_DIGITS.finditer(line)]):
+    first, last = digits.start(), digits.end() - 1
+    large, (left, base) = size_of(order[first]), place(order[first])
+    x_of_next, y_of_next = place(order[first + 1])
+    if abs(x_of_next - left) < 0.2 * large:  # below it, or turned
+      if abs(y_of_next - base) > 0.9 * large:
+        line = line[:first] + ' '.join(digits[0]) + line[last + 1 :]
+      continue
+    is_moved = lambda i: (  # raised or lowered
+        size_of(order[i]) < 0.9 * large
+        or abs(place(order[i])[1] - base) > 0.2 * large
+    )
+    if is_moved(last):
+      small = next(filter(is_moved, range(first, last + 1)))
+      mark = '^' if place(order[small])[1] > base else '_'
+      mark = ' ' if line[last + 1 :].lstrip()[:1] in ('/', '⁄') else mark
+      line = line[:small] + mark + line[small:]
+  return line
 
 
 class _Glyph(NamedTuple):
@@ -308,10 +324,12 @@ def _annotations(form, page):
     get = functools.partial(pdfium.FPDFAnnot_GetStringValue, note, b'Contents')
     if kind == pdfium.FPDF_ANNOT_WIDGET and form:
       get = functools.partial(pdfium.FPDFAnnot_GetFormFieldValue, form, note)
-    size = get(None, 0)
-    text = (pdfium.FPDF_WCHAR * (size // 2))()
-    get(text, size)
-    text = ' '.join(bytes(text).decode('utf-16-le', 'replace')[:-1].split())
+    chosen = [  # entries of a list
+        functools.partial(pdfium.FPDFAnnot_GetOptionLabel, form, note, entry)
+        for entry in range(form and pdfium.FPDFAnnot_GetOptionCount(form, note))
+        if pdfium.FPDFAnnot_IsOptionSelected(form, note, entry)
+    ]
+    text = ' '.join(map(_string, chosen or [get]))
     if form and pdfium.FPDFAnnot_GetFormFieldType(form, note) in buttons:
       text = '[x]' * pdfium.FPDFAnnot_IsChecked(form, note)
     pdfium.FPDFAnnot_GetRect(note, box)
@@ -319,6 +337,16 @@ def _annotations(form, page):
     if text and kind not in (pdfium.FPDF_ANNOT_LINK, pdfium.FPDF_ANNOT_POPUP):
       typed = pdfium.FPDF_ANNOT_WIDGET, pdfium.FPDF_ANNOT_FREETEXT
       yield text, box if kind in typed else None
+
+
+def _string(get):
+  """Returns the string that a function of PDFium writes into a buffer."""
+  import pypdfium2.raw as pdfium
+
+  size = get(None, 0)
+  text = (pdfium.FPDF_WCHAR * (size // 2))()
+  get(text, size)
+  return ' '.join(bytes(text).decode('utf-16-le', 'replace')[:-1].split())
 
 
 def _add_typed(lines, text, low, high):

@@ -67,6 +67,9 @@ LINES = {
     'Purpose … 12': ['1.1. Purpose ............ 12'],
     'More … 13': ['1.2. More . . . . . . . 13'],
     'Wait... no.': ['Wait... no.'],
+    'was 10^-6 in 1990.^5': [(72, 700, 'was 10'), (108, 704, '-6'),
+                           (120, 700, 'in 1990.'), (160, 704, '5')],
+    '1 2 3': [(72, 740 - 14 * i, str(i)) for i in (1, 2, 3)],
     'left 2 right 0': [(x, 740 - 14 * i, f'{side} {i}') for x, side in
                        ((72, 'left'), (330, 'right')) for i in range(3)],
 }  # fmt: skip
@@ -139,13 +142,18 @@ def test_what_is_typed_into_a_form_and_comments():
       f'<< /Type /Annot /Rect [150 {y} 350 {y + 15}] /Subtype /{kind} >>'
       for y, kind in (
           (735, 'Widget /FT /Tx /T (a) /V (Smith)'),
+          (
+              735,
+              'Widget /FT /Ch /T (b) /Ff 2097152 /V [(x) (y)] /Opt '
+              '[(o) [(x) (Red)] [(y) (Blue)]]',
+          ),
           (600, 'FreeText /Contents (Typed)'),
           (600, 'Text /Contents (Really?)'),
       )
   ]
   data = made_pdf.make([['Name:', 'Read this.']], annotations=notes)
   found = pdf.read(data, 'a.pdf')
-  assert found.text.split() == 'Name: Smith Read this. Typed'.split()
+  assert found.text.split() == 'Name: Smith Red Blue Read this. Typed'.split()
   assert found.notes == ("a.pdf: 1 comment left out, such as 'Really?'",)
 
 
