@@ -64,7 +64,10 @@ def check_config(config):
   """
   for name in {key.partition('.')[0] for key in table.KEYS}:
     section = config.get(name)
-    if not isinstance(section, ConfigDict) and section is not None:
+    may_lack = name in table.OPTIONAL or name not in config
+    if not isinstance(section, ConfigDict) and not (
+        section is None and may_lack
+    ):
       raise InputError(
           f'config.{name}={section!r}: expected a section, a ConfigDict'
       )

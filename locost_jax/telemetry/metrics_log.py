@@ -171,6 +171,7 @@ def truncate(path, step, is_evaluated=True):
     is_evaluated: if False, only the training line of `step` itself stays.
   """
   path = Path(path)
+  files.check_regular(path)
   if not path.exists():
     return
   kept = []
@@ -185,6 +186,7 @@ def truncate(path, step, is_evaluated=True):
 
 def _read_lines(path):
   """Yields (line, row) for each complete line of metrics.jsonl."""
+  files.check_regular(path)
   if not Path(path).exists():
     return
   for line in Path(path).read_bytes().split(b'\n')[:-1]:

@@ -79,6 +79,7 @@ ODD = {
     'exit': 'import sys; sys.exit(0)',
     'keys': "c.phases = (('a', {1: 2}),)",
     'number': 'c.gsg = 5',
+    'none': 'c.mesh = None',
 }
 PHASES = "--config.phases=(('a', {'optim.b1': 2.0}),)"
 OTHER_COMMANDS = [
@@ -103,6 +104,7 @@ OTHER_COMMANDS = [
     (main, ['--config=exit.py', *TRAIN[1:]], 'line 5: SystemExit: 0'),
     (main, ['--config=keys.py', *TRAIN[1:]], 'a: 1: expected a key such as'),
     (main, ['--config=number.py', *TRAIN[1:]], 'gsg=5: expected a section'),
+    (main, ['--config=none.py', *TRAIN[1:]], 'mesh=None: expected a section'),
     (main, [*TRAIN[:2], PHASES], 'optim.b1=2: expected 0 <= b1 < 1'),
 ]
 STEPS = '--config.train.steps=40'

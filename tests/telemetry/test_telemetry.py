@@ -1,6 +1,7 @@
 """metrics.jsonl, event files and the progress line."""
 
 import io
+import os
 import struct
 import time
 from unittest import mock
@@ -11,6 +12,7 @@ from tensorboardX.proto import event_pb2
 
 from locost_jax.config import progress
 from locost_jax.devices import compiling
+from locost_jax.errors import InputError
 from locost_jax.telemetry import metrics_log
 from locost_jax.telemetry import telemetry as telemetry_lib
 from tests import small_training
@@ -87,6 +89,12 @@ def test_a_resumed_run_logs_each_step_once(tmp_path, make):
   assert [row['step'] for row in rows] == [1, 2, 3, 3, 4, 5, 6]
   assert rows[-1]['train/loss'] == -6
   assert {'step': 3, 'eval/loss': 0.5} in rows
+
+
+def test_metrics_are_a_regular_file(tmp_path):
+  os.mkfifo(tmp_path / 'metrics.jsonl')
+  with pytest.raises(InputError, match='is a named pipe, expected a regular'):
+    metrics_log.MetricsLog(tmp_path, 0, True)
 
 
 def test_a_repeated_evaluation_is_logged_once(tmp_path, make):
