@@ -149,17 +149,11 @@ def test_an_old_run_continues_evaluates_and_summarises(
   assert out.replace(' (cut at 16 tokens)', '') == expected['summary'] + '\n'
 
 
-def test_an_old_run_summarises_before_it_continues(
-    version, workdir, run_command
-):
+def test_an_old_run_summarises_before_it_continues(version, workdir, succeed):
   (workdir / 'text.txt').write_text('The ship lies at anchor.')
-  status, out, err = run_command(
-      summarize,
-      f'--checkpoint={workdir}',
-      '--program_cache=off',
-      workdir / 'text.txt',
-  )
-  assert status == 0 and out.strip(), err
+  flags = f'--checkpoint={workdir}', '--program_cache=off'
+  out, _ = succeed(summarize, *flags, workdir / 'text.txt')
+  assert out.strip()
 
 
 @pytest.mark.parametrize(

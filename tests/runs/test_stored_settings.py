@@ -35,12 +35,11 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def call(run_command, folder, monkeypatch):
+def call(run_command, succeed, folder, monkeypatch):
   """Runs `main` in the folder; returns (status, stdout, stderr)."""
   monkeypatch.chdir(folder)
   if not Path('run').exists():
-    status, _, err = run_command(main, *KEYS, '--workdir=run')
-    assert status == 0, err
+    succeed(main, *KEYS, '--workdir=run')
   return lambda *words: run_command(main, *words)
 
 
