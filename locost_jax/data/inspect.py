@@ -80,7 +80,8 @@ def inspect(task, config, vocabulary, max_documents=0):
     - kept: (most tokens of an input, most tokens of a target);
     - splits: name -> dict of documents, unusable, copies, expected, inputs and
       targets; the last two are None or dicts of mean, median, p90, longest,
-      documents_cut and tokens_cut (shares in [0, 1]);
+      histogram (counts in 20 equal bins from 0 to longest), documents_cut and
+      tokens_cut (shares in [0, 1]);
     - shared: 'split, split' -> number of inputs that are in both;
     - examples: list of dicts of id, inputs and targets.
   """
@@ -186,6 +187,7 @@ def _summary(lengths, lost):
       median=float(np.median(lengths)),
       p90=float(np.percentile(lengths, 90)),
       longest=int(lengths.max()),
+      histogram=np.histogram(lengths, 20, (0, lengths.max()))[0].tolist(),
       documents_cut=float((lost > 0).mean()),
       tokens_cut=float(lost.sum() / lengths.sum()),
   )

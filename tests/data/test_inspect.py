@@ -49,6 +49,8 @@ def test_numbers(succeed, files, tmp_path):
       median=np.median(lengths),
       longest=31,
       p90=np.percentile(lengths, 90),
+      # Of 1.55 tokens each.
+      histogram=[0, 0, 1, 0, 0, 0, 3, *6 * [0], 1, *5 * [0], 1],
       documents_cut=2 / 6,
       tokens_cut=(21 - 11 + 31 - 11) / lengths.sum(),
   )

@@ -23,6 +23,7 @@ import numpy as np
 from rouge_score import rouge_scorer
 
 from bench import rounds
+from locost_jax.data import corpora
 from locost_jax.evaluation import evaluate
 from locost_jax.evaluation import metric_table
 from locost_jax.evaluation.metrics import metric
@@ -32,6 +33,7 @@ from locost_jax.workdir import checkpoint
 from papers import score
 from papers.figures import style
 from tests.papers import reproduce
+from tests.runs import test_main
 
 DOCUMENTS = 6  # of a split
 HALF = 30  # words of a sentence; a reference has two
@@ -44,6 +46,8 @@ _TYPES = {
     'rougeL': 'R-L',
     'rougeLsum': 'R-Lsum',
 }
+# Documents, mean, median, 90% and longest of inputs, mean of targets.
+_SIZES = r'^(\w+) +(\d+)  inputs' + r' +(\d+)' * 4 + r'  .*\n +targets +(\d+)'
 _SCORER = rouge_scorer.RougeScorer(list(_TYPES))
 _numbers, _costs = {}, {}
 
@@ -59,6 +63,37 @@ def reference(i):
   return '\n'.join(
       ' '.join(part).capitalize() + '.' for part in (words[:HALF], words[HALF:])
   )
+
+
+@functools.cache
+def place(task, i):
+  """Returns (sentences of a document, index of the second that is fused)."""
+  number = list(corpora.TABLE).index(task)
+  return 10 + number + i % 3, 1 + number // 2
+
+
+def rows_of(task, split):
+  """Returns the rows of a corpus's split; lengths depend on task and document.
+
+  The first sentence of a summary fuses the first of a document and another.
+  """
+  rows = []
+  for i in range(100 if (task, split) == ('arxiv', 'train') else DOCUMENTS):
+    count, second = place(task, i)
+    parts = [f'House {n} is old.' for n in range(count)]
+    one = reference(i).split('.')[0].split()
+    half = HALF // 2
+    parts[0], parts[second] = (
+        ' '.join(words) + '.' for words in (one[:half], one[half:])
+    )
+    rows.append(reproduce.row(f'{split}-{i}', parts, reference(i)))
+  return rows
+
+
+def weights(system):
+  """Returns the generator of a system's weights, after its log's numbers."""
+  draw = np.random.default_rng(list(system.encode()))
+  return draw, draw.uniform(1, 100, (2, 2)).tolist()
 
 
 def write(system, name):
@@ -93,6 +128,18 @@ def rouge(system, split='test'):
   }
 
 
+def sizes(task, split, marks):
+  """Returns what `inspect` prints of a split, of bytes and marks a text."""
+  rows = rows_of(task, split)
+  inputs, targets = (
+      [len(row[field]) + marks for row in rows]
+      for field in ('document', 'summary')
+  )
+  middle = np.median(inputs), np.percentile(inputs, 90), max(inputs)
+  numbers = len(rows), np.mean(inputs), *middle, np.mean(targets)
+  return ' '.join(f'{number:.0f}' for number in numbers)
+
+
 def mean_rouge(system, last, split='test'):
   """Returns the mean of R-1, R-2 and R-L or R-Lsum."""
   scores = rouge(system, split)
@@ -104,7 +151,7 @@ def loss_of(system, split='test'):
 
 
 def cost(question, name, length):
-  """Returns what `bench` measures: bytes."""
+  """Returns what `bench` measures: bytes, in MiB also seconds and samples/s."""
   key = question, name, length
   return (1 + _costs.setdefault(key, len(_costs))) << 20
 
@@ -151,24 +198,26 @@ def _system(what):
 
 
 def _train(setup, options):
-  """Replaces `train.train`: a checkpoint of zeros."""
+  """Replaces `train.train`: a checkpoint of drawn weights, and a log."""
   del options
-  params = jax.tree.map(lambda x: np.zeros(x.shape, np.float32), setup.shapes)
-  step = setup.config.train.steps
+  draw, log = weights(_system(setup))
+  make = lambda x: np.float32(draw.normal(0, 0.3, x.shape))
+  params, step = jax.tree.map(make, setup.shapes), setup.config.train.steps
   checkpoint.save_params(setup.directory / 'checkpoints' / str(step), params)
+  keys = 'step', 'train/selected', 'train/reward'
+  rows = [dict(zip(keys, (n, *row))) for n, row in enumerate(log, 1)]
+  test_main.write_rows(Path(setup.directory) / 'metrics.jsonl', rows)
 
 
 def _bench(spec, parts, *_):
   """Replaces `rounds.measure`."""
+  parts = ['encode', 'select', 'write'] if parts == ['all'] else parts
+  too_long = spec['limit'] == 40 << 30 and spec['length'] > 1 << 16
   sizes = [cost(spec['question'], name, spec['length']) for name in parts]
   rows = [
-      dict(
-          length=spec['length'],
-          name=name,
-          seconds=1.0,
-          samples_per_second=size / 2**20,
-          peak_bytes=size,
-      )
+      dict(length=spec['length'], name=name, peak_bytes=size)
+      | dict.fromkeys(('seconds', 'samples_per_second'), size / 2**20)
+      | dict(out_of_memory=too_long)
       for name, size in zip(parts, sizes)
   ]
   return rows, 'cpu'
@@ -178,15 +227,8 @@ def _result(columns, rows, settings, **_):
   """Replaces the `run` of a metric with a model."""
   del settings
   keys = [column.key for column in columns]
-  values = np.array(
-      [
-          [
-              of_model(row.prediction, row.references[0]) - i
-              for i in range(len(keys))
-          ]
-          for row in rows
-      ]
-  )
+  shared = [of_model(row.prediction, row.references[0]) for row in rows]
+  values = np.subtract.outer(shared, np.arange(len(keys)))
   if 'neighbours' in keys:
     curve = [dict(distance=d, similarity=1 / d, count=1) for d in (1, 2, 4)]
     values = np.full_like(values, 0.25)
@@ -227,14 +269,16 @@ def run(text):
   """Runs a command; returns what it prints."""
   out = io.StringIO()
   with contextlib.redirect_stdout(out):
-    assert reproduce.run(text, stands_in=False) == 0, text
+    assert reproduce.run(text, is_planted=True) == 0, text
   return out.getvalue()
 
 
 def read(text, out):
-  """Returns {(system, title): number as printed} of a command of scores."""
-  found, titles, system = {}, (), _name(_flag(text, 'predictions'))
+  """Returns {(system, title): number as printed} of scores, or of `inspect`."""
+  found, titles, system = {}, (), _name(_flag(text, 'predictions') or '')
   others = [system, _name(_flag(text, 'compare') or '')]
+  for split, *numbers in re.findall(_SIZES, out, re.M):
+    found[_flag(text, 'task'), split] = ' '.join(numbers)
   for line in out.splitlines():
     cells = re.split(r'\s{2,}', line.strip())
     if ratio := re.match(r"A's mean is ([\d.]+)%", line):

@@ -45,7 +45,7 @@ RUN = (
 )
 RUN = dict(key.split('=') for key in RUN.split())
 # Settings of bench; they replace the command's own values.
-BENCH_FLAGS = ('--repeats=1', '--seconds=1', '--tokens=2')
+BENCH_FLAGS = ('--repeats=1', '--seconds=1', '--tokens=2', '--lengths=32,64')
 REPLACED = r'--(repeats|seconds|tokens|lengths|memory_limit)\b.*'
 
 
@@ -160,28 +160,33 @@ def parse(text, more=()):
   return module, values, commands.parse_flags(values, argv)
 
 
-def run(text, stands_in=True):
+def run(text, is_planted=False):
   """Runs a command with tiny keys; returns its status.
 
   Args:
     text: 'python -m MODULE ...'.
-    stands_in: whether the first run of a loop stands in for the others.
+    is_planted: whether `planted` says what is measured: bench keeps its lengths.
+      Otherwise the first run of a loop stands in for the others.
   """
   text = read_files(text)
   if text.split()[2].endswith('.summarize'):
     text = re.sub(r'hf://[\w./-]+', 'runs/finetune_arxiv-led', text)
-  if stands_in:
+  if not is_planted:
     stand_in(text)
   name, words = text.split()[2], shlex.split(text)[3:]
   if name == 'papers.seeds':
     words = [re.sub('^--seeds=.*', '--seeds=2', word) for word in words]
     return seeds.main([*words, *tiny('main', words)])
-  if name == 'bench':
+  more = tiny(name, words)
+  if name == 'bench' and not is_planted:
     kept = [word for word in words if not re.fullmatch(REPLACED, word)]
-    text = shlex.join(['python', '-m', name, *kept])
+    text, more = shlex.join(['python', '-m', name, *kept]), [
+        *more,
+        *BENCH_FLAGS,
+    ]
   elif name.endswith('.score'):
     text = re.sub(r'hf://[\w./-]+', 'bert', text)
-  module, values, arguments = parse(text, tiny(name, words))
+  module, values, arguments = parse(text, more)
   with commands.one_line_errors():
     return module.main(values, arguments) or 0
 
@@ -198,9 +203,8 @@ def tiny(name, words):
     parts = ['--part_length=64'] * ('--parts' in ' '.join(words))
     return ['--max_length=4', *parts]
   if command == 'data.inspect':
-    return ['--config.data.vocabulary=byte', '--config.data.check_sizes=False']
-  if command == 'interdependent':
-    return ['--config.data.check_sizes=False', '--documents=2']
+    t5 = '--config.data.vocabulary=spiece.model' in words
+    return ['--config.data.vocabulary=byte'] * t5
   if command == 'score':
     return ['--layer=1'] * ('bertscore' in ' '.join(words))
   if command not in ('main', 'bench'):
@@ -215,7 +219,7 @@ def tiny(name, words):
   keys = {f'model.{k}': v for k, v in MODEL.items() if k in config.model}
   if command == 'bench':
     keys |= {'model.vocab_size': 60, 'data.page_length': 32}
-    return [*_config_flags(keys), *BENCH_FLAGS, '--lengths=32,64']
+    return _config_flags(keys)
   if 'select' in config.model:
     keys['selector.every'] = 2
   of_bart = config.model.name in OF_BART
@@ -229,37 +233,50 @@ def _config_flags(keys):
   return [f'--config.{key}={value}' for key, value in keys.items()]
 
 
-def make_home(home):
-  """Makes a directory with tiny versions of a reader's files."""
+def houses(task, split):
+  """Returns the rows of a mock corpus's split."""
+  del task
+  return [
+      row(
+          f'r{number}',
+          [f'House {i} of {number} is {i + 7} years old.' for i in range(5)],
+          f'The houses of {number} are old.',
+      )
+      for number in range(104 if split == 'train' else 6)
+  ]
+
+
+def make_home(home, rows_of=houses, write=lambda row: row['document']):
+  """Makes a directory with tiny versions of a reader's files.
+
+  Args:
+    rows_of: function (task, split) -> rows of the corpus.
+    write: function (row) -> its prediction in predictions.jsonl.
+  """
   (home / 'configs').symlink_to(ROOT / 'configs')
   bart_files.write(home / 'bart')
-  rows = [row(number) for number in range(104)]
   for task in corpora.TABLE:
     for split in 'train', 'validation', 'test':
-      few = rows if split == 'train' else rows[:6]
       path = home / 'corpora' / task / f'{split}.jsonl.gz'
       path.parent.mkdir(parents=True, exist_ok=True)
-      text = ''.join(json.dumps(row) + '\n' for row in few)
+      text = ''.join(json.dumps(row) + '\n' for row in rows_of(task, split))
       path.write_bytes(gzip.compress(text.encode(), mtime=0))
-  pairs = [
-      dict(prediction=row['document'], reference=row['summary']) for row in rows
-  ]
-  test_main.write_rows(home / 'predictions.jsonl', pairs[:6])
+  rows = rows_of('arxiv', 'test')
+  pairs = [dict(prediction=write(x), reference=x['summary']) for x in rows]
+  test_main.write_rows(home / 'predictions.jsonl', pairs)
   (home / 'report.txt').write_text(rows[0]['document'])
 
 
-def row(number):
+def row(name, parts, summary):
   """Returns a row that has the fields of every corpus."""
-  parts = [f'House {i} of {number} is {i + 7} years old.' for i in range(5)]
-  summary = f'The houses of {number} are old.'
   return dict(
-      id=f'r{number}',
+      id=name,
       text='\n'.join(parts),
       document='\n\n'.join(parts),
       documents=parts,
       sections=[dict(heading='On a house', text=part) for part in parts],
       summary=summary,
-      references=[summary, f'Old houses: {number}.'],
+      references=[summary],
   )
 
 
