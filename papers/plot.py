@@ -43,7 +43,6 @@ KINDS = {
     'similarity': sentences.draw_similarity,
     'interdependent': sentences.draw_distances,
     'selection_training': selection.draw_training,
-    'selection_lengths': selection.draw_lengths,
     'low_resource': comparisons.draw_examples,
     'attention': one_document.draw_attention,
     'start_states': start_states.draw,

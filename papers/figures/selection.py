@@ -1,4 +1,4 @@
-"""Pictures of SimCAS's selection (figure 2 of its paper)."""
+"""SimCAS's selection in training (figure 2 of its paper)."""
 
 import os
 
@@ -7,7 +7,6 @@ from papers.figures import points
 from papers.figures import style
 
 _BLUE, _ORANGE = style.COLORS[:2]
-_ROW = ('tokens_read', 'tokens_selected', 'seconds')
 
 
 def draw_training(run):
@@ -31,20 +30,4 @@ def draw_training(run):
   right.spines.right.set_visible(True)
   right.plot(*zip(*reward), color=_ORANGE, linewidth=1)
   right.set_ylabel('reward', color=_ORANGE)
-  return figure
-
-
-def draw_lengths(rows):
-  """Selected tokens and time by length, of summarize --output (SimCAS 2, right)."""
-  found = points.read_rows(rows, _ROW)
-  found = sorted([row[name] for name in _ROW] for row in found)
-  lengths, selected, seconds = zip(*found)
-  figure, ((left, right),) = style.make_figure(1, 2, 3.4, 3.2)
-  for axis, values, label, color in (
-      (left, selected, 'selected tokens', _BLUE),
-      (right, seconds, 'seconds', _ORANGE),
-  ):
-    axis.plot(lengths, values, marker='o', markersize=4, color=color)
-    axis.set(xlabel='tokens of the document', ylabel=label, ylim=(0, None))
-    style.count_on(axis.xaxis)
   return figure

@@ -1,7 +1,6 @@
 """Interdependent sentences (PageSum, appendix A) equal rouge_score's."""
 
 import itertools
-import json
 
 import numpy as np
 from rouge_score import rouge_scorer
@@ -58,28 +57,10 @@ def test_pairs_equal_the_equations():
   assert 20 < seen < 80  # some sentences have a pair, others do not
 
 
-def test_the_command_prints_distances(tmp_path, run_command):
-  filler = [f'Filler number {i} says nothing.' for i in range(8)]
-  document = ' '.join(
-      ['The whale sank the ship.', *filler, 'Ishmael survived the storm.']
-  )
-  fused = 'The whale sank the ship and Ishmael survived the storm.'
-  rows = [
-      dict(document=document, summary=summary)
-      for summary in (fused, 'The whale sank the ship.')
-  ]
-  path = test_main.write_rows(tmp_path / 'rows.jsonl', rows)
+def test_a_split_that_is_missing(tmp_path, run_command):
+  path = test_main.write_rows(tmp_path / 'rows.jsonl', test_main.pairs(0, 2))
   keys = f'data.validation_files={path}', f'data.train_files={path}'
   flags = [test_main.CONFIG, *(f'--config.{key}' for key in keys)]
-  arguments = interdependent, *flags, f'--output={tmp_path}'
-  status, out, _ = run_command(*arguments)
-  assert status == 0 and '2 summary sentences, 1 fuse' in out
-  assert '0.9 - 1.0      1  █' in out
-  result = json.loads((tmp_path / 'jsonl.json').read_text())
-  (pair,) = result['pairs']
-  assert (pair['first'], pair['second'], result['distances']) == (0, 9, [0.9])
-  status, out, _ = run_command(*arguments, '--format=json', '--documents=1')
-  assert json.loads(out)['documents'] == 1
-  status, _, err = run_command(*arguments, '--split=test')
+  status, _, err = run_command(interdependent, *flags, '--split=test')
   assert status == 2
   assert 'jsonl has no such split; expected train or validation' in err

@@ -1,26 +1,21 @@
 """The plot command: every kind as PNG and SVG, and the numbers in it."""
 
 import functools
-import json
 import random
-import statistics
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from rouge_score import rouge_scorer
 
 import locost_jax
 from locost_jax.attribution import attribution
 from locost_jax.errors import InputError
 from locost_jax.summarizing import token_places
 from papers import plot
-from papers.figures import comparisons
 from papers.figures import costs
 from papers.figures import curves
 from papers.figures import one_document
 from papers.figures import selection
-from papers.figures import sentences
 from papers.figures import style
 from tests import tiny_run
 from tests.papers import small_models
@@ -97,14 +92,7 @@ def home(tmp_path_factory):
   keys = 'step', 'train/selected', 'train/reward'
   rows = [dict(zip(keys, row)) for row in ((1, 8, 1), (2, 7, 2))]
   test_main.write_rows(home / 'selecting.jsonl', rows)
-  lengths = [make_length(n, 2) for n in (64, 128)]
-  test_main.write_rows(home / 'lengths.jsonl', lengths)
   return home
-
-
-def make_length(n, share):
-  """Returns the row of a document of n tokens."""
-  return dict(tokens_read=n, tokens_selected=n // share, seconds=n / 9)
 
 
 INPUTS = {
@@ -118,7 +106,6 @@ INPUTS = {
     'similarity': 'similar.json',
     'interdependent': 'pairs.json pairs.json',
     'selection_training': 'selecting.jsonl',
-    'selection_lengths': 'lengths.jsonl',
     'low_resource': 'points.jsonl',
     'attention': 'simcas text.txt summary.txt',
     'start_states': 'simcas text.txt',
@@ -214,35 +201,6 @@ def test_curves_have_the_numbers_of_the_files(home):
   assert chosen == ['eval/tiny/rouge_mean', 'train/loss']
 
 
-def test_a_run_is_a_point_with_the_scores_of_rouge_score(home):
-  """Mean of R-1, R-2, R-Lsum by rouge_score, of a split's file."""
-  figure = comparisons.draw_lengths(str(home / 'run'), split='test')
-  (line,) = figure.axes[0].get_lines()[:1]
-  config = json.loads((home / 'run' / 'config.json').read_text())
-  scorer = rouge_scorer.RougeScorer(['rouge1', 'rouge2', 'rougeLsum'])
-  means = []
-  for ours, theirs in PAIRS:
-    ours, theirs = (text.replace('. ', '.\n') for text in (ours, theirs))
-    scores = scorer.score(theirs, ours)
-    means.append(100 * statistics.fmean(s.fmeasure for s in scores.values()))
-  ((x, y),) = points(line)
-  assert x == config['data']['max_input_length']
-  assert y == pytest.approx(statistics.fmean(means))
-  assert figure.axes[0].get_title() == 'tiny'
-  figure = comparisons.draw_lengths(str(home / 'run'), split='validation')
-  ((_, y),) = points(figure.axes[0].get_lines()[0])
-  assert y == pytest.approx(statistics.fmean(means[:2]))
-
-
-def test_a_row_and_its_reference_are_drawn(home):
-  """Of PageSum's figure 3 and SimCAS's figure 6: not of what is generated."""
-  field = dict(row=2, reference_field='summary')
-  _, text, summary = one_document.load(
-      str(home / 'simcas'), str(home / 'rows.jsonl'), **field
-  )
-  assert (text, summary) == ('House 2 is old. It is red.', 'House 2.')
-
-
 def test_a_cross_marks_the_length_that_ran_out_of_memory(home, tmp_path):
   figure = costs.draw(str(home / 'train.json'))
   memory, speed = figure.axes
@@ -274,12 +232,6 @@ def test_a_cross_marks_the_length_that_ran_out_of_memory(home, tmp_path):
   assert costs.read([path]) == {'train': {'step, none': [(64, 5, 2.0)]}}
 
 
-def test_distances_are_counted(home):
-  figure = sentences.draw_distances(str(home / 'pairs.json'))
-  heights = [bar.get_height() for bar in figure.axes[0].patches]
-  assert np.flatnonzero(heights).tolist() == [0, 10, 19]
-
-
 def test_page_weights_of_words_come_from_their_tokens(home):
   summarizer = locost_jax.load(home / 'pagesum')
   text = (home / 'text.txt').read_text()
@@ -300,10 +252,6 @@ def test_page_weights_of_words_come_from_their_tokens(home):
       word += letter == ' '
   for word, own in rows.items():
     np.testing.assert_allclose(weights[word], np.mean(own, 0), atol=1e-6)
-  figure = one_document.draw_pages(
-      *(str(home / name) for name in ('pagesum', 'text.txt', 'summary.txt'))
-  )
-  np.testing.assert_array_equal(figure.axes[0].images[0].get_array(), weights.T)
 
 
 def test_attention_equals_that_of_the_source_page(home):
@@ -318,12 +266,6 @@ def test_attention_equals_that_of_the_source_page(home):
       mass[is_text].mean(0), source.selection.mass, atol=1e-5
   )
   np.testing.assert_allclose(selected, source.selection.columns, atol=1e-9)
-  (home / 'old.txt').write_text('Old house.')
-  figure = one_document.draw_attention(
-      *(str(home / name) for name in ('simcas', 'text.txt', 'old.txt'))
-  )
-  shown = figure.axes[0].images[0].get_array()
-  np.testing.assert_allclose(np.square(shown), mass, atol=1e-6)
 
 
 def test_formatted_numbers():
@@ -351,15 +293,3 @@ def test_selected_tokens_and_reward_of_a_run(tmp_path):
   path = test_main.write_rows(tmp_path / 'm.jsonl', rows)
   with pytest.raises(InputError, match="'train/selected'; expected .*loss"):
     selection.draw_training(path)
-
-
-def test_time_and_selected_tokens_against_length(tmp_path):
-  rows = [make_length(n, 3) for n in (4096, 1024, 2048)]
-  path = test_main.write_rows(tmp_path / 'rows.jsonl', rows)
-  figure = selection.draw_lengths(path)
-  for axis, name in zip(figure.axes, ('tokens_selected', 'seconds')):
-    want = sorted([row['tokens_read'], row[name]] for row in rows)
-    assert points(axis.lines[0]) == want
-  test_main.write_rows(tmp_path / 'rows.jsonl', [])
-  with pytest.raises(InputError, match='has no rows'):
-    selection.draw_lengths(path)

@@ -54,19 +54,6 @@ def test_seeds(call):
   assert f'{mean["loss"]:.3f}' in again and 'spread' in again
 
 
-def test_lengths(call):
-  run = [path for path in call('--workdir=w', '--seeds=1').split() if path]
-  assert run
-  flags = '--workdir=w/seed-0', '--evaluate', '--lengths=32,128'
-  (table,) = json.loads(call(*flags, '--format=json'))['tables']
-  first, second = table['rows']
-  assert (first['name'], second['name']) == ('32 tokens', '128 tokens')
-  assert 'gain' not in first and table['split'] == 'test'
-  text = call(*flags)
-  assert ('gain %' in text) == ('gain' in second) or first['rouge_mean'] == 0
-  assert all(len(line) <= 80 for line in text.splitlines())
-
-
 @pytest.mark.parametrize(
     'flags',
     [
