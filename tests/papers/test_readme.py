@@ -105,7 +105,9 @@ def judge():
 BENCH = {k: text.split()[3] for k, text in OURS.items() if ' -m bench' in text}
 FIRST = {question: name for name, question in reversed(BENCH.items())}.values()
 FURTHER = [
-    name for name in BENCH if name not in FIRST and '--output' not in OURS[name]
+    name
+    for name in BENCH
+    if name not in FIRST and '--output=runs' not in OURS[name]
 ]
 
 
