@@ -5,14 +5,12 @@
       --config.train.init_from=runs/pretrain
 
 The model is a LOCOST; configs/finetune.py:longt5, :t5, :bart, :led, :pegasus_x,
-:bigbird_pegasus, :pagesum, :simcas and :simcas_locost are the others, kept in
-runs/finetune-longt5 and so on. A PageSum reads 4 pages of 1,024 tokens, a SimCAS chunks of 512; both can
-start from a run of configs/pretrain.py:bart. simcas_locost is LOCOST under
-SimCAS's selector; from any run of LOCOST, --config.train.init_from takes all
-but the selector. With a selector there are two phases: first the decoder learns
-to read all tokens, then the selector learns which of them it needs. What is
-rewarded is how likely the summary becomes, so a selector that learns first
-learns nothing.
+:bigbird_pegasus, :pagesum and :simcas are the others, kept in
+runs/finetune-longt5 and so on. A PageSum reads 4 pages of 1,024 tokens, a
+SimCAS chunks of 512; both can start from a run of configs/pretrain.py:bart. A
+SimCAS has two phases: first the decoder learns to read all tokens, then the
+selector learns which of them it needs. What is rewarded is how likely the
+summary becomes, so a selector that learns first learns nothing.
 
 The files hold one JSON object per line with `document` and `summary`
 (--config.data.input_field=NAME, --config.data.target_field=NAME for other
@@ -36,7 +34,7 @@ models that are much larger; dropout 0.1 is its own.
 
 from configs import pretrain
 
-MODELS = pretrain.MODELS + ('pagesum', 'simcas', 'simcas_locost')
+MODELS = pretrain.MODELS + ('pagesum', 'simcas')
 
 
 def get_config(model='locost'):
@@ -59,12 +57,6 @@ def get_config(model='locost'):
     config.model = pretrain.small_model('simcas')
     config.data.pages = 'chunks'
     config.data.page_length = 512
-  elif model == 'simcas_locost':
-    config = pretrain.get_config('locost')
-    config.model = pretrain.small_model('simcas_locost')
-  else:
-    config = pretrain.get_config(model)
-  if model in ('simcas', 'simcas_locost'):
     # An eighth of the input, as the paper's 2,048 of 16,384 tokens.
     config.selector.limit = config.data.max_input_length // 8
     # The paper's 50 are for runs of many thousand steps.
@@ -80,6 +72,8 @@ def get_config(model='locost'):
             },
         ),
     )
+  else:
+    config = pretrain.get_config(model)
   config.gsg = None
   config.model.dropout_rate = 0.1
 

@@ -86,7 +86,7 @@ def small_model(name):
     model.update(dict(decoder_d_ff=256, pad_id=0))
   else:
     model.d_kv = 32
-  if name in ('locost', 'simcas_locost'):
+  if name == 'locost':
     model.d_state = 32
   if name == 'led':
     model.update(dict(attention_window=256, max_positions=4096))

@@ -103,7 +103,6 @@ TABLE = {
     'simcas': (
         'generation/test_compact_memory.py',
         'models/test_simcas.py',
-        'models/test_simcas_locost.py',
         'runs/test_evaluate_simcas.py',
     ),
     # An environment like Colab's, which takes minutes to install.

@@ -242,9 +242,4 @@ MODELS = {
             _PADDING,
         ),
     },
-    'simcas_locost': _LOCOST
-    | _SELECTOR
-    | {
-        'chunk_length': Key(512, 'tokens seen by the selector at once', _TOKENS)
-    },
 }

@@ -107,7 +107,6 @@ def encode(model, params, inputs, input_mask, steps=Steps()):
           model, params, index, h, mask, steps.kernels
       )
     memory = low_memory_encoder.finish(model, params, h, mask, inputs)
-    memory = low_memory_encoder.choose(model, params, memory, inputs)
   else:
     steps.report('encoding', 0, layers)
     memory = read(model, params, inputs, input_mask)

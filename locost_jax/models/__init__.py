@@ -18,12 +18,13 @@ from locost_jax.models import pagesum
 from locost_jax.models import pegasus_x
 from locost_jax.models import self_attention
 from locost_jax.models import simcas
-from locost_jax.models import simcas_locost
 
 
-def _around(mixer, Model=encoder_decoder.EncoderDecoder):
+def _around(mixer):
   """(config, dtype, remat) -> the T5-style model around this token mixer."""
-  return lambda config, dtype, remat: Model(config, mixer, dtype, remat)
+  return lambda config, dtype, remat: encoder_decoder.EncoderDecoder(
+      config, mixer, dtype, remat
+  )
 
 
 # name -> (config dataclass, (config, dtype, remat) -> Flax module)
@@ -40,10 +41,6 @@ MODELS = {
     ),
     'pagesum': (pagesum.PageSumConfig, pagesum.PageSum),
     'simcas': (simcas.SimCASConfig, simcas.SimCAS),
-    'simcas_locost': (
-        simcas_locost.SimCASLocostConfig,
-        _around(locost.LocostMixer, simcas_locost.SimCASLocost),
-    ),
 }
 DTYPES = ('float32', 'bfloat16', 'float64')
 REMAT = ('auto', 'none', 'pieces', 'full')

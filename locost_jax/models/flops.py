@@ -24,7 +24,7 @@ M decoder layers, HK = H x K, G hidden units in the decoder (BART; else F):
               Their tables grow with sqrt(L) and are left out
   dense, attention of a copy head (`copy_head`), c wide: 6 B (L + T) D c, and
               6 B T L c: scores alone
-  selector    SimCAS's actor, forwards only: `selector.SelectingConfig`
+  selector    SimCAS's actor, forwards only: `simcas.SimCASConfig`
   transforms  E D [2 (2 B + 1) 2.5 n log2 n + 9 B n]: a real FFT of size n is
               2.5 n log2 n. Per channel: one of the input and one of the output
               per document and one of the kernels forwards, as many backwards;

@@ -95,8 +95,7 @@ def encode(model, params, inputs, input_mask=None, kernels=None):
     return _layer(model, params, index, h, mask, kernels)
 
   h = jax.lax.fori_loop(0, model.config.num_layers, run, h)
-  memory = finish(model, params, h, mask, inputs)
-  return choose(model, params, memory, inputs)
+  return finish(model, params, h, mask, inputs)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -113,19 +112,6 @@ def finish(model, params, h, mask, inputs):
   states = _over_pieces(lambda part, _: norm.apply(variables, part), h)
   memory = {'states': states, 'mask': mask}
   return copy_head.with_tokens(model.config, memory, inputs)
-
-
-def choose(model, params, memory, inputs):
-  """The memory of `finish`, masked to what the decoder reads (often all)."""
-  if model.config.select == 'none':
-    return memory
-  # Only the mask comes out of jit: it would copy the states.
-  return memory | {'mask': _choose(model, params, memory, inputs)}
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _choose(model, params, memory, inputs):
-  return model.apply({'params': params}, memory, inputs, method='kept')
 
 
 def _layer(model, params, index, h, mask, kernels=None):

@@ -2,8 +2,7 @@
 
 Chunk by chunk, an actor selects or skips each token, and the decoder reads the
 selected ones. The actor sees the token and the selector's state g, the mean of
-g_0 (of the chunks' start marks, or of all tokens where chunks have no marks)
-and of all tokens selected before:
+g_0 (of the chunks' start marks) and of all tokens selected before:
 
   g_c = (g_0 + sum of selected) / (1 + number of selected)
   actor, critic:  W_out tanh(W_hidden tanh(W_token x + W_state g_c))
@@ -14,14 +13,10 @@ the critic, whose output is the value, is needed in training only. The selector
 learns from rewards (`training.ppo`): no gradient flows from its choices to the
 states.
 
-`SelectingModel` puts a selector between the encoder and the decoder of any
-model, in front of it among the bases of a class.
-
 Axes: B documents, C chunks, L tokens of a chunk, J tokens of a chunk (without
 its start mark), T target length, D d_model.
 """
 
-import dataclasses
 import functools
 import math
 from typing import Any, NamedTuple
@@ -31,7 +26,6 @@ import jax
 import jax.numpy as jnp
 
 from locost_jax.models import layers
-from locost_jax.models import model_config
 from locost_jax.models import stack
 from locost_jax.ops import chunks
 from locost_jax.ops import mesh as mesh_lib
@@ -103,12 +97,11 @@ class Judge(nn.Module):
 class Selector(nn.Module):
   """The actor and the critic, and how they go over a document.
 
-  marks: 1 if chunks begin with a start mark, which is not selected; else 0.
+  Chunks begin with a start mark, which is not selected.
   """
 
   d_model: int
   dtype: jnp.dtype
-  marks: int = 1
 
   def setup(self):
     self.actor = Judge(2, 0.01, self.d_model, self.dtype)
@@ -125,8 +118,7 @@ class Selector(nn.Module):
       actions: bool [B, C, J], replaces the actor's choice; a chunk without any
         is still selected whole. None: the actor chooses.
     """
-    states, marks = jax.lax.stop_gradient(states), self.marks
-    is_token = mask[:, :, marks:]
+    states, is_token = jax.lax.stop_gradient(states), mask[:, :, 1:]
     is_single = mask.any(-1).sum(1) == 1
     actor = self.actor.clone(parent=None)
     params = {'params': self.actor.variables['params']}
@@ -134,13 +126,13 @@ class Selector(nn.Module):
     size = 2 * states.size * states.dtype.itemsize
     # One product is faster than one per chunk, but its whole result is kept.
     if size <= MOST_PROJECTED or mesh_lib.axis_size(mesh_lib.SEQUENCE) > 1:
-      projected = self.actor.project(states[:, :, marks:])
+      projected = self.actor.project(states[:, :, 1:])
     precise = jnp.promote_types(states.dtype, jnp.float32)
 
     def step(carry, c):
       total, count = carry
       take = lambda array: jax.lax.dynamic_index_in_dim(array, c, 1, False)
-      x = take(states)[:, marks:]
+      x = take(states)[:, 1:]
       g = (total / count[:, None]).astype(x.dtype)
       if projected is None:
         logits = actor.apply(params, x, g)
@@ -156,25 +148,10 @@ class Selector(nn.Module):
       total = total + added.astype(precise)
       return (total, count + chosen.sum(-1)), Selection(chosen, g, logits)
 
-    first = self.first(states, mask).astype(precise)
+    first = first_state(states, mask).astype(precise)
     start = first, jnp.ones(len(first), precise)
     _, found = jax.lax.scan(step, start, jnp.arange(states.shape[1]))
     return jax.tree.map(lambda array: array.swapaxes(0, 1), found)
-
-  def first(self, states, mask):
-    """g_0 [B, D]; arguments as in `select`."""
-    if self.marks:
-      return chunks.mean(states[:, :, 0], mask.any(-1))
-    precise = jnp.promote_types(states.dtype, jnp.float32)
-    B, D = len(states), states.shape[-1]
-    states, mask = states.reshape(B, -1, D), mask.reshape(B, -1)
-    total = jnp.einsum(
-        'bld,bl->bd',
-        states,
-        mask.astype(states.dtype),
-        preferred_element_type=precise,
-    )
-    return total / jnp.maximum(mask.sum(1), 1)[:, None]
 
   def judge(self, x, state):
     """The actor's logits [..., J, 2] and the critic's values [..., J], float32.
@@ -182,6 +159,11 @@ class Selector(nn.Module):
     x [..., J, D], tokens; state [..., D], g at their chunk.
     """
     return self.actor(x, state), self.critic(x, state)[..., 0]
+
+
+def first_state(states, mask):
+  """g_0 [B, D] of states [B, C, L, D], mask bool [B, C, L]."""
+  return chunks.mean(states[:, :, 0], mask.any(-1))
 
 
 def act(logits, is_token, is_single, uniform=None, actions=None):
@@ -268,9 +250,8 @@ def compact(memory):
   whose `bucket` is S, so that all run the same program. On a mesh S is rounded
   up to a multiple of `sequence`.
 
-  memory: states [B, C, L, D] or [B, L, D], and their mask -> {'states': [B, 1,
-  S, D], 'mask': bool [B, 1, S]} or [B, S, D] and [B, S], in reading order. The
-  memory itself if it has no more slots.
+  memory: states [B, C, L, D] and their mask -> {'states': [B, 1, S, D], 'mask':
+  bool [B, 1, S]}, in reading order. The memory itself if it has no more slots.
   """
   size = bucket(int(_largest_count(memory)))
   size += -size % mesh_lib.axis_size(mesh_lib.SEQUENCE)
@@ -287,9 +268,7 @@ def _largest_count(memory):
 @functools.partial(jax.jit, static_argnums=1)
 def _compact(memory, size):
   """The first `size` selected states of each document."""
-  is_in_chunks = memory['mask'].ndim == 3
-  if is_in_chunks:
-    memory = stack.in_line(memory)
+  memory = stack.in_line(memory)
   found = jnp.cumsum(memory['mask'], axis=1)
   number = jnp.arange(1, size + 1)
   # The n-th selected state is the first with a count of n.
@@ -302,29 +281,7 @@ def _compact(memory, size):
   }
   small['mask'] = number <= found[:, -1:]
   small = jax.tree.map(stack.lay_read, small)
-  return jax.tree.map(lambda x: x[:, None], small) if is_in_chunks else small
-
-
-@dataclasses.dataclass(frozen=True)
-class SelectingConfig(model_config.ModelConfig):
-  """The keys of a model with a selector; `simcas` explains them."""
-
-  select: str = dataclasses.field(default='ppo', kw_only=True)
-  selection: str = dataclasses.field(default='sample', kw_only=True)
-  limit: int = dataclasses.field(default=2048, kw_only=True)
-
-  is_compacted = True
-
-  def seen(self, pages, length):
-    """Returns (chunks, tokens of each) that the selector sees."""
-    raise NotImplementedError(f'{type(self).__name__} lacks seen')
-
-  def further_flops(self, batch, pages, length):
-    """Operations of the actor in a step that does not train it."""
-    D, (C, J) = self.d_model, self.seen(pages, length)
-    of_token = 2.0 * (D * 2 * D + 2 * D * 2 * D + 2 * D * 2)
-    of_chunk = J * of_token + 2.0 * D * 2 * D
-    return {'selector': (self.select == 'ppo') * batch * C * of_chunk}
+  return jax.tree.map(lambda x: x[:, None], small)
 
 
 class SelectingModel(nn.Module):
@@ -334,14 +291,12 @@ class SelectingModel(nn.Module):
   and `memory`.
   """
 
-  MARKS = 1  # see `Selector`
-
   # See `generation.generate`.
   compact_memory = staticmethod(compact)
 
   def setup(self):
     super().setup()
-    self.selector = Selector(self.config.d_model, self.dtype, self.MARKS)
+    self.selector = Selector(self.config.d_model, self.dtype)
 
   def encode(self, inputs, input_mask=None, deterministic=True, seeds=None):
     """Reads documents and selects what the decoder reads: the model's memory.
@@ -357,13 +312,13 @@ class SelectingModel(nn.Module):
         inputs, input_mask, deterministic, seeds
     )
     if self.is_initializing():
-      self.selector.judge(states[:, :, self.MARKS :], states[:, :, 0])
+      self.selector.judge(states[:, :, 1:], states[:, :, 0])
     actions = self.choose(states, mask, seeds)
     return self.memory(inputs, states, mask, actions)
 
   def choose(self, states, mask, seeds):
     """Which tokens the decoder reads: bool [B, C, J]."""
-    is_token = mask[:, :, self.MARKS :]
+    is_token = mask[:, :, 1:]
     if self.config.select == 'none':
       return is_token
     if self.config.select == 'first_k':
@@ -376,7 +331,7 @@ class SelectingModel(nn.Module):
     """The selector's random numbers [B, C, J]; None: it needs none."""
     if self.config.selection == 'argmax':
       return None
-    return uniform(seeds, mask.shape[1], mask.shape[2] - self.MARKS)
+    return uniform(seeds, mask.shape[1], mask.shape[2] - 1)
 
   def rollout(
       self,
@@ -394,10 +349,10 @@ class SelectingModel(nn.Module):
         inputs, input_mask, deterministic, seeds
     )
     found = self.selector.select(states, mask, self.drawn(seeds, mask), actions)
-    x = jax.lax.stop_gradient(states[:, :, self.MARKS :])
+    x = jax.lax.stop_gradient(states[:, :, 1:])
     return self.memory(inputs, states, mask, found.actions), Rollout(
         x,
-        mask[:, :, self.MARKS :],
+        mask[:, :, 1:],
         found.state,
         found.actions,
         *self.judge(x, found.state, found.actions),

@@ -42,12 +42,17 @@ from locost_jax.ops import tokenwise
 
 
 @dataclasses.dataclass(frozen=True)
-class SimCASConfig(selector_lib.SelectingConfig, bart.BartConfig):
+class SimCASConfig(bart.BartConfig):
   """BART's keys, and those at the top of this module."""
 
   chunk: str = 'many'
   align: str = 'shift'
   padding: str = 'release'
+  select: str = 'ppo'
+  selection: str = 'sample'
+  limit: int = 2048
+
+  is_compacted = True
 
   @property
   def page_forms(self):
@@ -58,9 +63,12 @@ class SimCASConfig(selector_lib.SelectingConfig, bart.BartConfig):
     """Returns (rows, tokens of each) that the decoder reads of a document."""
     return 1, pages * length
 
-  def seen(self, pages, length):
-    """Returns (chunks, tokens of each) that the selector sees."""
-    return pages, length - 1
+  def further_flops(self, batch, pages, length):
+    """Operations of the actor in a step that does not train it."""
+    D, J = self.d_model, length - 1
+    of_token = 2.0 * (D * 2 * D + 2 * D * 2 * D + 2 * D * 2)
+    of_chunk = J * of_token + 2.0 * D * 2 * D
+    return {'selector': (self.select == 'ppo') * batch * pages * of_chunk}
 
 
 class EncoderLayer(bart.EncoderLayer):
@@ -162,7 +170,7 @@ class SimCAS(selector_lib.SelectingModel, bart.Bart):
   def memory(self, inputs, states, mask, actions):
     """Memory of `encode`: states [B, C, L, D], actions bool [B, C, J]."""
     is_chunk = mask.any(-1)
-    first = self.selector.first(states, mask)
+    first = selector_lib.first_state(states, mask)
     is_read = jnp.pad(actions, ((0, 0), (0, 0), (1, 0)))
     memory = {
         'states': states.at[:, 0, 0].set(first),

@@ -6,12 +6,10 @@ import numpy as np
 from locost_jax import models
 from locost_jax.config import decode_settings
 from locost_jax.generation import generate
-from locost_jax.models import low_memory_encoder
 from locost_jax.models import selector as selector_lib
 from tests import products
-from tests.models import test_simcas
-from tests.models import test_simcas_locost
 from tests.models.test_simcas import documents
+from tests.models.test_simcas import run
 from tests.models.test_simcas import SIMCAS
 from tests.models.test_simcas import small_params
 
@@ -21,54 +19,38 @@ METHODS = {
     'beams': dict(num_beams=3, length_penalty=0.8, no_repeat_ngram_size=2),
     'sampling': dict(method='sample', top_k=9),
 }
-FAMILIES = {
-    'simcas': (test_simcas, SIMCAS, dict(eos_id=2, pad_id=1, start_id=2)),
-    'simcas_locost': (
-        test_simcas_locost,
-        test_simcas_locost.OURS,
-        dict(eos_id=1, start_id=0),
-    ),
-}
+IDS = dict(eos_id=2, pad_id=1, start_id=2)
 
 
 def slots_decoded(monkeypatch, model, params, *arguments):
   """(tokens, scores, slots that the decoder read), compact and not."""
-  begun, kernels = [], [None]
-  begin = generate.begin
-  if model.config.comes_in_parts:
-    length = arguments[0].shape[1]
-    kernels.append(low_memory_encoder.kernels(model, params, length))
+  begun, begin = [], generate.begin
 
   def count_slots(model, params, memory, *rest):
     begun.append(memory['mask'][0].size)
     return begin(model, params, memory, *rest)
 
   monkeypatch.setattr(generate, 'begin', count_slots)
-  for steps in None, *map(generate.Steps, kernels):
+  for steps in None, generate.Steps():
     # Make new programs: those traced earlier would not be counted.
     generate.write.clear_cache()
     tokens, scores = generate.generate(model, params, *arguments, steps)
     yield tokens, scores, begun.pop()
 
 
-@products.few(
-    'name, method',
-    [('simcas', 'greedy'), ('simcas', 'beams'), ('simcas_locost', 'beams')],
-    [('simcas', 'sampling'), ('simcas_locost', 'greedy')],
-)
-def test_texts_and_scores_match_those_of_all_states(monkeypatch, name, method):
-  """Fewer slots are read than there are, with kept kernels or without."""
+@products.few('method', ['greedy', 'beams'], ['sampling'])
+def test_texts_and_scores_match_those_of_all_states(monkeypatch, method):
+  """Fewer slots are read than there are, in steps and as one program."""
   monkeypatch.setattr(selector_lib, 'SMALLEST', 2)
-  family, config, ids = FAMILIES[name]
-  model, params = models.build(config), family.small_params()['params']
-  inputs = family.documents().astype(np.int32)
-  settings = decode_settings.Settings(max_length=9, **ids, **METHODS[method])
+  model, params = models.build(SIMCAS), small_params()['params']
+  inputs = documents().astype(np.int32)
+  settings = decode_settings.Settings(max_length=9, **IDS, **METHODS[method])
   seeds = generate.document_seeds(inputs, inputs != settings.pad_id, 3)
   arguments = params, inputs, None, settings, seeds
   want, want_scores = generate.read_and_write(model, *arguments)
   assert len(np.unique(want, axis=0)) == len(inputs)
   memory = generate.encode(model, params, inputs, None)
-  own = family.run(inputs, method='encode')
+  own = run(inputs, method='encode')
   np.testing.assert_array_equal(memory['mask'], own['mask'])
   most = int(selector_lib.selected_counts(memory).max())
   for tokens, scores, slots in slots_decoded(monkeypatch, model, *arguments):

@@ -56,7 +56,6 @@ FAMILIES = {
     | dict(block_size=2, num_random_blocks=1),
     'pagesum': BART | dict(name='pagesum'),
     'simcas': BART | dict(name='simcas'),
-    'simcas_locost': dict(default.simcas_locost(), chunk_length=8, **LOCOST),
 }
 
 

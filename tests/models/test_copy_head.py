@@ -36,7 +36,7 @@ SMALL = dict(
     copy_ngram=N,
 )
 PAGED = 'pagesum', 'simcas'
-NAMES = 'locost', 't5', 'longt5', 'bart', 'simcas_locost', *PAGED
+NAMES = 'locost', 't5', 'longt5', 'bart', *PAGED
 WITHOUT = 'locost without n-grams'
 # The other models use LOCOST's head.
 DIFFERENT = 'locost', WITHOUT, 'bart', *PAGED

@@ -38,7 +38,6 @@ MORE_STEPS = [
     ('longt5', {}, 0),
     ('t5', dict(biases_per_layer=True), 1),
     ('pagesum', dict(decoding='global'), 0),
-    ('simcas_locost', {}, 0),
     *(
         ('simcas', dict(select=select, limit=9), is_long)
         for select in ('ppo', 'none', 'first_k')
@@ -103,7 +102,6 @@ def gradients(config, remat, **keys):
 # The others run their feed-forward in pieces.
 METHODS = {
     'locost': {'inward', 'outward', 'add'},
-    'simcas_locost': {'inward', 'outward', 'add'},
     'simcas': {'group', 'add'},
 }
 

@@ -143,6 +143,106 @@ def test_a_document_of_one_chunk_matches_bart(norms_first):
     np.testing.assert_allclose(found, want, 0, 1e-5)
 
 
+def choose(judges, x, g, limit, is_whole, is_token):
+  """SimCAS's choice in one chunk: x [J, D], g [D], limit [J].
+
+  Args:
+    judges: parameters of the selector.
+    x: states of the chunk's tokens.
+    g: the selector's state.
+    limit: a token is kept if its probability is higher.
+    is_whole: all tokens are kept anyway.
+    is_token: where not, nothing is kept.
+
+  Returns:
+    (kept, log p of that, entropies, values), each [J]; whether the whole chunk
+    is kept.
+  """
+
+  def judge(name):
+    own = judges[name]
+    dense = lambda name, x: x @ own[name]['kernel'] + own[name]['bias']
+    hidden = np.tanh(dense('token', x) + dense('state', g))
+    return dense('output', np.tanh(dense('hidden', hidden)))
+
+  logits = judge('actor')
+  p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+  kept = (p[:, 1] > limit) & is_token
+  is_whole = is_whole or not kept.any()
+  if is_whole:
+    kept = is_token
+  log_p = np.log(p[range(len(x)), kept * 1])
+  return kept, log_p, -(p * np.log(p)).sum(-1), judge('critic')[:, 0], is_whole
+
+
+@pytest.mark.parametrize('padding', PADDINGS)
+@pytest.mark.parametrize('selection', ['sample', 'argmax'])
+def test_the_selector_matches_its_loop(padding, selection):
+  """The loop is over documents and chunks, in float64."""
+  inputs = documents()
+  config = SIMCAS | dict(selection=selection, padding=padding)
+  model = models.build(config, 'float64')
+  with jax.enable_x64():
+    params = small.moved_params(config, 0.2, True)
+    params = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+    judges = params['params']['selector']
+    judges['actor']['output']['bias'] += 0.9, 0  # some chunks select nothing
+    (memory, rollout), (states, mask, seeds) = jax.jit(
+        lambda params: tuple(
+            model.apply(params, inputs, method=method)
+            for method in ('rollout', 'chunk_states')
+        )
+    )(params)
+    drawn = selector_lib.uniform(seeds, *mask[0, :, 1:].shape)
+    counts = selector_lib.selected_counts(memory)
+    short = selector_lib._compact(memory, int(counts.max()))['states']
+  arrays = (rollout, states, mask, drawn, short)
+  rollout, states, mask, drawn, short = jax.tree.map(np.asarray, arrays)
+  kinds = set()
+  for row in range(len(inputs)):
+    count = mask[row].any(-1).sum()
+    read = [states[row, :count, 0].mean(0)]
+    for c in range(count):
+      x, is_token = states[row, c, 1:], mask[row, c, 1:]
+      limit = 0.5 if selection == 'argmax' else drawn[row, c]
+      g = np.mean(read, axis=0)
+      kept, *of_actions, is_whole = choose(
+          judges, x, g, limit, count == 1, is_token
+      )
+      kinds.add('one' if count == 1 else is_whole)
+      read.extend(x[kept])
+      np.testing.assert_array_equal(rollout.actions[row, c], kept)
+      np.testing.assert_array_equal(rollout.observations[row, c], x)
+      np.testing.assert_allclose(rollout.state[row, c], g, 0, 1e-12)
+      found = rollout.log_probs, rollout.entropies, rollout.values
+      for array, want in zip(found, of_actions):
+        np.testing.assert_allclose(array[row, c], want, 0, 1e-9)
+    assert not rollout.actions[row, count:].any()
+    np.testing.assert_allclose(short[row, 0, : len(read)], read, 0, 1e-12)
+  assert {True, False, 'one'} == kinds
+
+
+def test_attention_is_the_mean_of_the_mass():
+  """Per document: over selected tokens and its own targets."""
+  inputs, targets = documents(), tokens(7, 4, 5)
+  memory = run(inputs, method='encode')
+  counts = np.array([5, 3, 4, 1])
+  written = np.arange(5) < counts[:, None]
+  found = np.asarray(run(memory, targets, written, method='attention'))
+  assert found.shape == memory['mask'].shape
+  np.testing.assert_allclose(found.sum((1, 2)), 1, 0, 1e-5)
+  assert not found[~np.asarray(memory['mask'])].any()
+  size = found[0].size
+  segments = np.broadcast_to(np.arange(size), (4, size))
+  apply = functools.partial(models.build(SIMCAS).apply, method='cross_mass')
+  mass = jax.jit(apply, static_argnums=4)(
+      small_params(), memory, targets, segments, size
+  )
+  for row, count in enumerate(counts):
+    want = np.asarray(mass)[row, :count].mean(0).reshape(found[row].shape)
+    np.testing.assert_allclose(found[row], want, 0, 1e-6)
+
+
 @pytest.mark.parametrize('form', ['sample', 'argmax', 'given'])
 def test_tokens_are_projected_at_once_or_chunk_by_chunk(monkeypatch, form):
   """Equal choices and states; only `at once` makes an array of all chunks."""

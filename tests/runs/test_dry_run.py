@@ -7,7 +7,6 @@ import pytest
 
 from configs import default
 from locost_jax import main
-from locost_jax import models
 from locost_jax.devices import topology
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
@@ -60,12 +59,15 @@ def test_the_memory_of_a_step():
 def evaluation_of(name):
   config = make_config()
   if name != 'locost':
-    config.model = models.default_keys(name) | dict(config.model, name=name)
+    sizes, config.model = dict(config.model), default.simcas()
+    same = {*sizes} & {*config.model} - {'name', 'feed_forward'}
+    config.model.update({key: sizes[key] for key in same})
+    config.data.update(pages='chunks', page_length=16)
   config.decode.update(max_length=8, num_beams=1)
   return config
 
 
-@pytest.mark.parametrize('name', ['locost', 'simcas_locost'])
+@pytest.mark.parametrize('name', ['locost', 'simcas'])
 @pytest.mark.parametrize(
     'key, value',
     [
@@ -102,7 +104,7 @@ def needed(name, data):
   return taken['total'] - taken['state']
 
 
-@pytest.mark.parametrize('name', ['locost', 'simcas_locost'])
+@pytest.mark.parametrize('name', ['locost', 'simcas'])
 def test_an_evaluation_is_split_over_devices(name):
   """Also what a second program takes from a first."""
   there = dict(module='tests.runs.test_dry_run', devices=4)

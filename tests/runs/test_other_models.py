@@ -27,7 +27,6 @@ MORE = dict(
     bigbird_pegasus=dict(decoder_d_ff=16, block_size=4),
     pagesum=dict(decoder_d_ff=16),
     simcas=dict(decoder_d_ff=16),
-    simcas_locost=dict(d_kv=8, d_state=4),
 )
 
 
@@ -96,7 +95,7 @@ def test_trained_evaluated_loaded(name, succeed, tmp_path, monkeypatch):
       ),
   )
   workdir = tmp_path / 'runs' / f'finetune-{name}'
-  selects = name in ('simcas', 'simcas_locost')
+  selects = name == 'simcas'
   rows = [
       row
       for phase in (['read', 'select'] if selects else ['.'])

@@ -117,7 +117,6 @@ def test_all_parameters_are_copied(name, is_named, tmp_path, capfd):
     [
         ('pagesum', 'bart', 'confidence'),
         ('simcas', 'bart', 'selector'),
-        ('simcas_locost', 'locost', 'selector'),
     ],
 )
 def test_all_but_what_a_model_adds_is_copied(name, source, new, tmp_path):
