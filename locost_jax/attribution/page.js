@@ -1,23 +1,22 @@
 'use strict';
 // The page can be read without this. It adds: choosing whose attention the
-// strip shows, a card over the strip, and the place of the reader on it.
+// strip shows, and the place of the reader on it.
 const data = JSON.parse(document.getElementById('data').textContent);
 const all = (selector) => [...document.querySelectorAll(selector)];
-const strip = document.querySelector('.map');
 const cells = all('.map svg a');
 const chips = all('.chips a');
 const sentences = all('.summary p:first-of-type a');
-const tip = document.querySelector('.tip');
 const here = document.querySelector('.here');
-let shown = 0;  // 0: the whole summary; n: its sentence n
-
+// which: 0, the whole summary; n, its sentence n.
 function show(which) {
-  shown = which;
   const row = data.rows[which];
   const most = Math.max(...row.mass, 1e-9);
   cells.forEach((cell, i) => {
-    cell.setAttribute('href', '#p' + row.passage[i]);
-    cell.firstElementChild.setAttribute(
+    const n = row.passage[i];
+    const text = document.querySelector('#p' + n + ' > span').textContent;
+    cell.setAttribute('href', '#p' + n);
+    cell.firstElementChild.textContent = `\u00b6 ${n}: ` + text.slice(0, 90);
+    cell.lastElementChild.setAttribute(
         'fill-opacity', ((row.mass[i] / most) ** 0.7).toFixed(3));
   });
   chips.forEach((chip, i) => chip.classList.toggle('on', i === which));
@@ -40,24 +39,6 @@ function showNamed() {
   const match = /^#s(\d+)$/.exec(location.hash);
   if (match && data.rows[match[1]]) show(Number(match[1]));
 }
-
-cells.forEach((cell) => cell.querySelector('title').remove());
-strip.addEventListener('pointermove', (event) => {
-  const box = strip.getBoundingClientRect();
-  const x = (event.clientX - box.left) / box.width;
-  const i = Math.min(cells.length - 1, Math.max(0, x * cells.length | 0));
-  const n = data.rows[shown].passage[i];
-  const share = 100 * data.rows[shown].mass[i];
-  const text = document.querySelector('#p' + n + ' > span').textContent;
-  tip.firstElementChild.textContent = `\u00b6 ${n} \u00b7 ` +
-      `${share.toFixed(share < 10 ? 1 : 0)}\u202f% of the attention here`;
-  tip.lastElementChild.textContent =
-      text.length > 180 ? text.slice(0, 180) + '\u2026' : text;
-  tip.hidden = false;
-  const room = box.width - tip.offsetWidth;
-  tip.style.left = Math.max(0, Math.min(room, x * box.width - 40)) + 'px';
-});
-strip.addEventListener('pointerleave', () => { tip.hidden = true; });
 
 let waiting = false;
 function place() {

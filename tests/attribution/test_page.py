@@ -406,10 +406,12 @@ def test_the_browser_runs_the_page(tab, tmp_path):
   assert tab.run('document.querySelector(".chips .on").textContent') == '1'
   columns = tab.run(
       '[...document.querySelectorAll(".map svg a")].map((a) => [a.getAttribute('
-      '"href"), a.firstElementChild.getAttribute("fill-opacity")])'
+      '"href"), a.lastElementChild.getAttribute("fill-opacity"), '
+      'a.firstElementChild.textContent.slice(0, 5)])'
   )
   assert len(columns) == page_lib.COLUMNS
-  assert {link for link, heat in columns if float(heat) > 0.9} == {'#p3'}
+  found = {(link, name) for link, heat, name in columns if float(heat) > 0.9}
+  assert found == {('#p3', '¶ 3: ')}
   # Negative control: the browser reports a script that it cannot run.
   broken = page.read_text().replace("'use strict';", "'use strict'; x;")
   page.write_text(broken)
