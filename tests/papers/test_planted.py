@@ -321,9 +321,9 @@ def test_curves_of_figure_4_of_locost(ran):
 
 def test_kernels_of_locost(ran):
   """The first layer, tokens before: channel 0, and all channels at lag 0."""
-  own = abs(kernels.of_layers('runs/pretrain_c4', 2048)[0])
   for table, label in ('figure 3', 'kernels, '), ('figure 6', 'kernels of'):
     (one,) = of_row(ran, 'LOCOST', table, label)[-1:]
+    own = abs(kernels.of_layers('runs/pretrain_c4', 2048)[0])
     drawn = one.figures[0].axes[0].lines[0].get_ydata()
     np.testing.assert_allclose(drawn, own[0, 0] / own[:, 0].max(), rtol=1e-5)
   (one,) = of_row(ran, 'LOCOST', 'figure 7', 'kernels of')[-1:]
@@ -363,8 +363,8 @@ def test_figure_3_of_pagesum(ran):
 
 
 def test_figures_6_and_8_of_simcas(ran):
-  model = locost_jax.load('runs/simcas-govreport')
   *_, one = of_row(ran, 'SimCAS', 'figure 6', 'a report')
+  model = locost_jax.load('runs/simcas-govreport')
   _, mass, _ = one_document.attention(model, *first('govreport_authors'))
   np.testing.assert_array_equal(image_of(one), np.sqrt(mass))
   *_, one = of_row(ran, 'SimCAS', 'figure 8', 'cosines')
