@@ -36,8 +36,9 @@ class ByteVocabulary:
     data = np.array(ids, int) - _SPECIAL
     return ids, np.cumsum(data & 0xC0 != 0x80).tolist()
 
-  def decode(self, ids):
+  def decode(self, ids, keep_sentinels=False):
     """Returns the text of ids (any iterable of ints), up to the first eos."""
+    del keep_sentinels  # they have no text
     text = bytearray()
     for i in map(int, ids):
       if i == self.eos_id:

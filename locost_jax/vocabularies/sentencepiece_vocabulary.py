@@ -128,23 +128,19 @@ class SentencePieceVocabulary:
       start += len(line) + 1
     return ids, ends
 
-  def decode(self, ids):
+  def decode(self, ids, keep_sentinels=False):
     """Returns the text of ids (any iterable of ints), up to the first eos.
 
-    Padding and sentinels are skipped. Ids that the vocabulary does not have
-    count as unknown.
+    Padding and, unless they are kept, sentinels are skipped. Ids that the
+    vocabulary does not have count as unknown.
     """
-    return self._read(i for i in map(int, ids) if i not in self.sentinel_ids)
-
-  def _read(self, ids):
-    """`decode` of ids of the processor without sentinels."""
-    lines = [[]]
-    for i in ids:
+    lines, skipped = [[]], () if keep_sentinels else self.sentinel_ids
+    for i in map(int, ids):
       if i == token_ids.EOS_ID:
         break
       if i == self._newline_id:
         lines.append([])
-      elif i != token_ids.PAD_ID:
+      elif i != token_ids.PAD_ID and i not in skipped:
         lines[-1].append(i if 0 <= i < self.size else self._unknown)
     return '\n'.join(self._processor.decode(line) for line in lines)
 
@@ -190,10 +186,11 @@ class PegasusVocabulary(SentencePieceVocabulary):
     ids, ends = super().encode_with_ends(text)
     return self._ours[ids].tolist(), ends
 
-  def decode(self, ids):
+  def decode(self, ids, keep_sentinels=False):
     """See the base class."""
-    ids = (int(i) for i in ids if i not in self.sentinel_ids)
-    return self._read(self._theirs.get(i, self._unknown) for i in ids)
+    skipped, known = () if keep_sentinels else self.sentinel_ids, self._theirs
+    ids = (known.get(int(i), self._unknown) for i in ids if i not in skipped)
+    return super().decode(ids, True)
 
 
 def load_processor(model, path):

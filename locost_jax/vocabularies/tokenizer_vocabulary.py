@@ -139,14 +139,15 @@ class TokenizerVocabulary:
     text = text.encode('utf-8', errors='replace').decode()
     return self._tokenizer.encode(text, add_special_tokens=False)
 
-  def decode(self, ids):
+  def decode(self, ids, keep_sentinels=False):
     """Returns the text of ids (any iterable of ints), up to the first eos.
 
-    pad, bos, languages and sentinels are skipped. Ids that the vocabulary lacks
-    become unk.
+    pad, bos, languages and, unless they are kept, sentinels are skipped. Ids
+    that the vocabulary lacks become unk.
     """
     kept, skipped = [], {self.pad_id, self.bos_id, *self.languages.values()}
-    skipped |= self.sentinel_ids
+    if not keep_sentinels:
+      skipped |= self.sentinel_ids
     for i in map(int, ids):
       if i == self.eos_id:
         break

@@ -5,7 +5,8 @@ All vocabularies have the same interface:
 - `encode(text) -> ids`, without marks (`surround` adds them);
 - `encode_with_ends(text) -> (ids, ends)`: the number of characters of the text
   up to the end of each token;
-- `decode(ids) -> text`, up to the first eos, without sentinels;
+- `decode(ids) -> text`, up to the first eos, without sentinels (with
+  keep_sentinels, the text has their names);
 - `bos_id` (begins every text; None: no mark), `pad_id`, `eos_id`, `unk_id`,
   `start_id` (the first token that a decoder reads);
 - `unknown_ids` (of characters that the vocabulary lacks, see token_ids.py);

@@ -340,6 +340,7 @@ def test_unigram(texts, tmp_path):
   assert found.encode('<extra_id_0>') == [909]
   assert sorted(found.sentinel_ids) == list(range(900, 910))
   assert found.decode([909]) == ''
+  assert found.decode([909], keep_sentinels=True) == '<extra_id_0>'
   ids = found.encode('a </s> b')
   assert ids == theirs.encode('a </s> b') and 1 not in ids
   assert found.encode('<pad><unk> <') == theirs.encode('<pad><unk> <')

@@ -33,6 +33,7 @@ def test_ids_are_t5s(trained):
   assert vocabulary.size == 1000
   assert vocabulary.encode('<extra_id_0> <extra_id_1>') == [999, 998]
   assert vocabulary.encode('<extra_id_99>') == [900]
+  assert vocabulary.decode([999, 1, 998], keep_sentinels=True) == '<extra_id_0>'
   assert sorted(vocabulary.sentinel_ids) == list(range(900, 1000))
   ids = vocabulary.encode('some text <extra_id_58> more')
   assert '<extra_id' not in vocabulary.decode([*ids, *range(900, 1000)])
@@ -47,6 +48,7 @@ def test_ids_are_t5s(trained):
         '\n',
         'a\n',
         '\n\na',
+        'before <extra_id_3> after\n<extra_id_4>',
         'Q7 ~ {}|\\^ Z',
         'There are 10⁶ cells in 3 m² and ½ of them grow.',
         'The difference of 2⁻¹⁰ and 1¼…',
@@ -56,10 +58,10 @@ def test_round_trip(trained, text):
   vocabulary, _ = trained
   ids = vocabulary.encode(text)
   assert all(type(i) is int for i in ids)
-  assert vocabulary.decode(ids) == text
+  assert vocabulary.decode(ids, keep_sentinels=True) == text
   assert vocabulary.unk_id not in ids
   padded = np.array([0] + ids + [1, 5, 6, 0, 0], np.int32)
-  assert vocabulary.decode(padded) == text
+  assert vocabulary.decode(padded, keep_sentinels=True) == text
 
 
 def test_what_a_round_trip_loses(trained):
