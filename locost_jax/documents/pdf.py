@@ -324,9 +324,9 @@ def _annotations(form, page):
     get = functools.partial(pdfium.FPDFAnnot_GetStringValue, note, b'Contents')
     if kind == pdfium.FPDF_ANNOT_WIDGET and form:
       get = functools.partial(pdfium.FPDFAnnot_GetFormFieldValue, form, note)
-    chosen = [  # entries of a list
+    chosen = form and [  # entries of a list
         functools.partial(pdfium.FPDFAnnot_GetOptionLabel, form, note, entry)
-        for entry in range(form and pdfium.FPDFAnnot_GetOptionCount(form, note))
+        for entry in range(pdfium.FPDFAnnot_GetOptionCount(form, note))
         if pdfium.FPDFAnnot_IsOptionSelected(form, note, entry)
     ]
     text = ' '.join(map(_string, chosen or [get]))

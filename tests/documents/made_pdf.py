@@ -6,13 +6,12 @@ def make(pages, annotations=()):
 
   Args:
     pages: for each page a list of lines, or of (x, y, line) in points.
-    annotations: dictionaries of the annotations and fields of each page.
+    annotations: dictionaries of the annotations and fields of each page; with
+      a field there is a form.
   """
   fields = ' '.join(annotations)
-  objects = [
-      f'<< /Type /Catalog /Pages 2 0 R /AcroForm << /Fields [{fields}] >> >>',
-      None,
-  ]
+  form = f'/AcroForm << /Fields [{fields}] >>' * ('/Widget' in fields)
+  objects = [f'<< /Type /Catalog /Pages 2 0 R {form} >>', None]
   objects.append('<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>')
   kids = []
   for lines in pages:

@@ -155,6 +155,8 @@ def test_what_is_typed_into_a_form_and_comments():
   found = pdf.read(data, 'a.pdf')
   assert found.text.split() == 'Name: Smith Red Blue Read this. Typed'.split()
   assert found.notes == ("a.pdf: 1 comment left out, such as 'Really?'",)
+  data = made_pdf.make([['No form.']], annotations=notes[2:])
+  assert pdf.read(data, 'a.pdf')[::2] == ('No form. Typed', found.notes)
 
 
 # Characters from the left to the right, and in the order of reading.
