@@ -13,8 +13,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 BUDGETS = {
-    'lines of locost_jax/': 38_300,  # with templates, CSS and JS
-    'lines of code in locost_jax/': 24_650,
+    'lines of locost_jax/': 38_310,  # with templates, CSS and JS
+    'lines of code in locost_jax/': 24_670,
     'lines of configs/ and launch/': 2_800,
     'lines of papers/ and bench/': 4_030,
     'lines of tests/': 41_500,  # of Python

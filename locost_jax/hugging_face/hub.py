@@ -6,11 +6,13 @@ downloads; its cache, login and environment variables (HF_HOME, HF_TOKEN,
 HF_ENDPOINT, HF_HUB_OFFLINE) are used as they are.
 """
 
+import contextlib
 import os
 import re
 import sys
 import warnings
 
+from locost_jax import files
 from locost_jax.config import object_store
 from locost_jax.errors import FULL
 from locost_jax.errors import InputError
@@ -21,6 +23,7 @@ from locost_jax.hugging_face import tensors
 PREFIX = 'hf://'
 # No part of a revision is '..' or empty: it becomes a path in the cache.
 _NAME = re.compile(r'\w[\w.-]*/\w[\w.-]*(@\w[\w.-]*(/\w[\w.-]*)*)?')
+_COMMIT = re.compile('[0-9a-f]{40}')
 _PAGE = re.compile(r'https?://huggingface\.co/(\w[\w.-]*/\w[\w.-]*)/?\Z')
 
 # The files of all kinds of tokenizers.
@@ -103,6 +106,17 @@ def download(text):
   import huggingface_hub
 
   repository, _, revision = text.partition('@')
+  commit = 40 * '0'
+  with contextlib.suppress(Exception):  # `snapshot_download` says why
+    info = huggingface_hub.HfApi().model_info(
+        repository, revision=revision or 'main', timeout=30.0
+    )
+    commit = info.sha
+  if not _COMMIT.fullmatch(str(commit)):  # it becomes a path
+    raise InputError(
+        f'{PREFIX}{text}: the Hub names the commit {files.show_value(commit)}; '
+        'expected 40 hex digits'
+    )
   for stem in tensors.SAFETENSORS, tensors.PICKLE:
     first, last = stem.split('.')
     weights = stem, f'{stem}.index.json', f'{first}-*-of-*.{last}'

@@ -57,6 +57,7 @@ class Checkpointer:
     self._saving = None  # the step that may not be on disk yet
     self._failed = None  # an error that `check` raised
     self._mirror = bucket_run.mirror_of(self._directory)
+    files.check_directory('checkpoints', self._directory)
     self._directory.mkdir(parents=True, exist_ok=True)
     self._unfinished = checkpoint.list_unfinished(self._directory)
     if collective.is_first_host():

@@ -67,7 +67,7 @@ class Hub(bucket_server.Server):
     status, code = self.faults.get(name, (status, code))
     request.send_response(status)
     request.send_header('X-Error-Code', code)
-    request.send_header('X-Repo-Commit', COMMITS.get(revision, ''))
+    request.send_header('X-Repo-Commit', COMMITS.get(revision) or '')
     request.send_header('ETag', f'"{hashlib.sha1(body).hexdigest()}"')
     request.send_header('Content-Length', str(len(body)))
     request.end_headers()
@@ -279,6 +279,14 @@ def test_each_error_has_its_own_message(
   status, out, err = find_model(f'hf://{name}')
   assert (status, out, err.count('\n')) == (2, '', 0), err
   assert err.startswith(f'error: hf://{name}: ') and message in err
+
+
+@pytest.mark.parametrize('commit', ('../../EVIL', 'A' * 40, None))
+def test_a_commit_is_no_path(find_model, tmp_path, monkeypatch, commit):
+  monkeypatch.setitem(COMMITS, 'main', commit)
+  status, _, err = find_model(f'hf://{NAME}')
+  assert status == 2 and err.endswith('; expected 40 hex digits')
+  assert not list(tmp_path.rglob('*EVIL*'))
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,13 @@ def run(tmp_path_factory):
   return workdir
 
 
+def test_a_file_in_place_of_the_directory(tmp_path):
+  (tmp_path / 'checkpoints').touch()
+  with pytest.raises(InputError, match='checkpoints is not a directory'):
+    with states.open_run(tmp_path):
+      pass
+
+
 def test_latest_and_best_are_kept(run):
   assert states.steps(run / 'checkpoints') == ['2', '5', '6']
   with states.open_run(run) as checkpointer:
