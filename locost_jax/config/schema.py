@@ -52,9 +52,14 @@ def make_model(name):
 
 
 def keys_of(model):
-  """Returns {dotted name: Key} of all keys, given the name of the model."""
+  """Returns {dotted name: Key} of all keys, given the name of the model.
+
+  Of a model that is not known, its name alone.
+  """
   own = table.MODELS.get(model, {}) if isinstance(model, str) else {}
-  return table.KEYS | {f'model.{name}': key for name, key in own.items()}
+  others = {f'model.{name}' for keys in table.MODELS.values() for name in keys}
+  keys = {name: key for name, key in table.KEYS.items() if name not in others}
+  return keys | {f'model.{name}': key for name, key in own.items()}
 
 
 def check_config(config):
