@@ -7,6 +7,7 @@ const cells = all('.map svg a');
 const chips = all('.chips a');
 const sentences = all('.summary p:first-of-type a');
 const here = document.querySelector('.here');
+
 // which: 0, the whole summary; n, its sentence n.
 function show(which) {
   const row = data.rows[which];
