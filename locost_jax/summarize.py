@@ -27,6 +27,7 @@ summaries. If a document cannot be summarised, stderr says why, the other
 documents are summarised, and the exit status is 2.
 """
 
+import importlib
 import os
 import sys
 
@@ -105,6 +106,8 @@ def prepare(values):
   Raises:
     InputError: there is no such model, or it cannot have these flags.
   """
+  with speed.importing():
+    importlib.import_module('locost_jax.summarizing.write_summaries')
   # Before the parameters are loaded, which count, too.
   available = memory.available_bytes()
   if values.memory_limit is not None:

@@ -1,4 +1,4 @@
-"""Makes commands faster: huge pages, freed memory, kept programs.
+"""Makes commands faster: huge pages, freed memory, imports, kept programs.
 
 Huge pages. XLA frees its temporary memory after every call, and the next call
 gets it from the kernel page by page: 53,000 page faults of 4 KiB in one step of
@@ -20,8 +20,10 @@ because the disk is full, JAX warns about each program and leaves a truncated
 file, which it never replaces. Here one line reports it, and the file is removed.
 """
 
+import contextlib
 import ctypes
 import functools
+import gc
 import os
 from pathlib import Path
 import re
@@ -80,6 +82,23 @@ def cache_directory():
   """Returns the directory in which a user's programs keep what they can remake."""
   caches = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
   return os.path.join(os.path.abspath(caches), 'locost_jax')
+
+
+@contextlib.contextmanager
+def importing():
+  """A context for imports: what they make is not searched for garbage.
+
+  All of it stays, and Python would look at it again and again while models are
+  traced: a start of `summarize` takes an eighth less processor time.
+  """
+  was_enabled = gc.isenabled()
+  gc.disable()
+  try:
+    yield
+  finally:
+    gc.freeze()
+    if was_enabled:
+      gc.enable()
 
 
 def keep_programs(directory=None):

@@ -1,10 +1,12 @@
 """Restarts keep arguments and id; memory is returned; programs are kept."""
 
+import gc
 import sys
 
 import pytest
 
 from bench import workers
+from locost_jax.config import speed
 from tests import python
 from tests.bench import test_bench
 from tests.runs import test_main
@@ -137,3 +139,14 @@ def test_free_memory_is_returned_after_compiling(tmp_path):
   assert int(given_back) > 100e6
   (given_back,) = run_script(tmp_path, 'keeps', program=COMPILING)
   assert int(given_back) < 50e6
+
+
+def test_imports_are_not_searched_for_garbage():
+  before = gc.get_freeze_count()
+  try:
+    with speed.importing():
+      assert not gc.isenabled()
+      made = [[] for _ in range(1000)]
+    assert gc.isenabled() and gc.get_freeze_count() >= before + len(made)
+  finally:
+    gc.unfreeze()
