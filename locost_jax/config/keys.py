@@ -326,13 +326,14 @@ ABOUT = {
         'the previous one'
     ),
 }
-# Dotted name -> Key. Names of models are checked by `models`.
-KEYS = {
+# Dotted name -> Key, of every model. Its name is checked by `models`.
+SHARED = {
     f'{section}.{name}': key
     for section, keys in SECTIONS.items()
     for name, key in keys.items()
 } | {'model.name': Key('locost', 'a model of locost_jax/models/__init__.py')}
-KEYS |= {
+# The same with the keys of all models.
+KEYS = SHARED | {
     f'model.{name}': key
     for keys in MODELS.values()
     for name, key in keys.items()

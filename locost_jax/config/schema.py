@@ -57,9 +57,7 @@ def keys_of(model):
   Of a model that is not known, its name alone.
   """
   own = table.MODELS.get(model, {}) if isinstance(model, str) else {}
-  others = {f'model.{name}' for keys in table.MODELS.values() for name in keys}
-  keys = {name: key for name, key in table.KEYS.items() if name not in others}
-  return keys | {f'model.{name}': key for name, key in own.items()}
+  return table.SHARED | {f'model.{name}': key for name, key in own.items()}
 
 
 def check_config(config):
@@ -69,10 +67,8 @@ def check_config(config):
   """
   for name in {key.partition('.')[0] for key in table.KEYS}:
     section = config.get(name)
-    may_lack = name in table.OPTIONAL or name not in config
-    if not isinstance(section, ConfigDict) and not (
-        section is None and may_lack
-    ):
+    is_none = section is None and name in table.OPTIONAL
+    if name in config and not (is_none or isinstance(section, ConfigDict)):
       raise InputError(
           f'config.{name}={section!r}: expected a section, a ConfigDict'
       )

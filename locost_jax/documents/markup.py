@@ -123,7 +123,7 @@ def decode(data, where, encoding='utf-8'):
   return text.replace('\r\n', '\n').replace('\r', '\n')
 
 
-def western(data, where):
+def decode_undeclared(data, where):
   """Returns bytes without a declared encoding as str, from windows-1252.
 
   Raises:
@@ -167,7 +167,7 @@ def _source_text(data, where, undeclared):
       return decode(data, where)
     except InputError:
       if undeclared == 'cp1252':
-        return western(data, where)
+        return decode_undeclared(data, where)
       return decode(data, where, undeclared)
   encoding = known = (found[1] or found[2]).decode().lower()
   with contextlib.suppress(LookupError):

@@ -88,7 +88,7 @@ def _read_srt(data, where, most):
   try:
     return _read_vtt(data, where, most)
   except markup.NotDecoded:
-    found = subtitles.read(markup.western(data, where), where)
+    found = subtitles.read(markup.decode_undeclared(data, where), where)
     note = f'{where}: not UTF-8; read as windows-1252'
     return found._replace(notes=(note, *found.notes))
 

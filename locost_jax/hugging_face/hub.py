@@ -106,7 +106,7 @@ def download(text):
   import huggingface_hub
 
   repository, _, revision = text.partition('@')
-  commit = 40 * '0'
+  commit = 40 * '0'  # if the Hub does not answer
   with contextlib.suppress(Exception):  # `snapshot_download` says why
     info = huggingface_hub.HfApi().model_info(
         repository, revision=revision or 'main', timeout=30.0

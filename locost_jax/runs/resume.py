@@ -31,7 +31,6 @@ _FREE = re.compile(
     r'|train\.\w+_every'
 )
 
-_MAY_BE_NONE = ('gsg',)
 # Keys of a model that matter only in training.
 _TRAINING_ONLY = re.compile(r'model\.(\w+_)?dropout_rate')
 
@@ -202,7 +201,7 @@ def default_values(model):
   defaults['model'] = models.default_keys(model)
   return {
       **defaults,
-      **{section: schema.defaults(section) for section in _MAY_BE_NONE},
+      **{section: schema.defaults(section) for section in schema.table.OPTIONAL},
       'phases': [],
   }
 
@@ -215,7 +214,7 @@ def _fill(config, defaults):
   filled = dict(config)
   for key, value in defaults.items():
     if isinstance(value, dict):
-      section = config.get(key, None if key in _MAY_BE_NONE else {})
+      section = config.get(key, None if key in schema.table.OPTIONAL else {})
       filled[key] = _fill(section, value) if isinstance(section, dict) else None
     else:
       filled.setdefault(key, value)

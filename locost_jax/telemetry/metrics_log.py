@@ -170,11 +170,9 @@ def truncate(path, step, is_evaluated=True):
   Args:
     is_evaluated: if False, only the training line of `step` itself stays.
   """
-  path = Path(path)
-  files.check_regular(path)
+  path, kept = Path(path), []
   if not path.exists():
     return
-  kept = []
   for line, row in _read_lines(path):
     is_kept = row['step'] <= step
     if row['step'] == step and not is_evaluated:
