@@ -27,7 +27,6 @@ summaries. If a document cannot be summarised, stderr says why, the other
 documents are summarised, and the exit status is 2.
 """
 
-import importlib
 import os
 import sys
 
@@ -106,13 +105,14 @@ def prepare(values):
   Raises:
     InputError: there is no such model, or it cannot have these flags.
   """
+  # Imported late, because it takes seconds and the documents may be wrong.
   with speed.importing():
-    importlib.import_module('locost_jax.summarizing.write_summaries')
+    from locost_jax import load
   # Before the parameters are loaded, which count, too.
   available = memory.available_bytes()
   if values.memory_limit is not None:
     available = int(values.memory_limit * 2**30)
-  summarizer, checkpoint = _load(values)
+  summarizer, checkpoint = _load(values, load)
   settings = summarize_flags.choose_settings(
       summarize_flags.given(values), summarizer.settings, checkpoint
   )
@@ -162,10 +162,8 @@ def _report(line):
   print(visible(line), file=sys.stderr, flush=True)
 
 
-def _load(values):
+def _load(values, load):
   """Returns the Summarizer of --checkpoint, and the directory it is in."""
-  # Imported late, because it takes seconds and the documents may be wrong.
-  from locost_jax import load
   from locost_jax.devices import compiling
   from locost_jax.hugging_face import configs
   from locost_jax.hugging_face import hub

@@ -201,7 +201,9 @@ def default_values(model):
   defaults['model'] = models.default_keys(model)
   return {
       **defaults,
-      **{section: schema.defaults(section) for section in schema.table.OPTIONAL},
+      **{
+          section: schema.defaults(section) for section in schema.table.OPTIONAL
+      },
       'phases': [],
   }
 
