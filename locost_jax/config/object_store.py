@@ -25,6 +25,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import sys
 import uuid
 
@@ -256,12 +257,13 @@ def forget(uri):
       del FOUND[key]
 
 
-def local(path, patterns=ALL, disk=DISK):
+def local(path, patterns=ALL, disk=DISK, say=True):
   """Returns a path, or a copy of what is there in a bucket.
 
   Args:
     patterns: of the names to copy from a directory, see `_fits`.
     disk: the most GiB of the copy.
+    say: whether to print a line.
 
   Raises:
     InputError: it cannot be copied, is too large, or is being replaced.
@@ -272,7 +274,7 @@ def local(path, patterns=ALL, disk=DISK):
   text = json.dumps(sorted(found.items()))
   tree = f'tree-{hashlib.sha256(text.encode()).hexdigest()[:16]}'
   home = os.path.join(_home(), bucket, str(found.get(name, tree)))
-  _copy(path, found, {x: os.path.join(home, x) for x in found}, disk)
+  _copy(path, found, {x: os.path.join(home, x) for x in found}, disk, say)
   return os.path.join(home, name)
 
 
@@ -290,11 +292,17 @@ def copy_matches(pattern, disk=DISK):
   return {f'{PREFIX}{bucket}/{x}': path for x, path in paths.items()}
 
 
-def copy_cache(data, name):
-  """Returns the pathlib.Path of NAME in data.cache_dir, where caches must be."""
-  patterns = '*/key.json', f'{name}/**'
+def copy_cache(data, name, inner='**'):
+  """Copies NAME/INNER of data.cache_dir, where caches must be; returns NAME."""
+  patterns = '*/key.json', f'{name}/{inner}'
   home = local(data.cache_dir, patterns, data.bucket_disk)
   return pathlib.Path(home) / name
+
+
+def remove_copy(path):
+  """Removes the copy of a directory that `local` has returned."""
+  bucket, key, _ = os.fspath(path).removeprefix(_home()).split('/', 2)
+  shutil.rmtree(os.path.join(_home(), bucket, key))
 
 
 def origin(path):
@@ -315,11 +323,11 @@ def _home():
   return os.path.join(speed.cache_directory(), 'gs', '')
 
 
-def _copy(uri, found, paths, disk):
+def _copy(uri, found, paths, disk, say=True):
   """Copies the objects that are not there yet: {name: path}."""
   missing = {name for name in found if not os.path.exists(paths[name])}
   store, sizes = Bucket(parse(uri)[0]), []
-  if missing:
+  if missing and say:
     what = f'{uri}: copies {len(missing):,} of {len(found):,} objects'
     print(what, file=sys.stderr, flush=True)
 

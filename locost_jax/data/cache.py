@@ -82,8 +82,9 @@ def open_cache(
     - usually a records.Cache;
     - for a training split with config.data.train_examples a mixture.Subset;
     - for a training split that is cached shard by shard (see `is_large`) a
-      streamed.StreamedCache; the other splits of such a corpus hold the first
-      config.eval.examples records (0: all);
+      streamed.StreamedCache, or in a bucket a streamed.BucketCache; the other
+      splits of such a corpus hold the first config.eval.examples records (0:
+      all);
     - for a mixture a mixture.Mixture of the training splits, or a dict of task
       -> records.Cache of the tasks that have this other split.
   """
@@ -115,19 +116,21 @@ def _open(config, vocabulary, split, directory, processes, allow_other_caches):
   if split not in found.splits:
     return None
   path, key = locate(config, found, vocabulary, split, directory)
+  is_streamed = split == 'train' and is_large(config, found)
+  inner = f'*/{records.STATS}' if is_streamed else '**'
   if in_bucket := object_store.is_uri(config.data.cache_dir):
-    path = object_store.copy_cache(config.data, path.name)
+    path = object_store.copy_cache(config.data, path.name, inner)
   name = path.name
   path, key = _find_earlier(path, key)
   if in_bucket and path.name != name:
-    path = object_store.copy_cache(config.data, path.name)
+    path = object_store.copy_cache(config.data, path.name, inner)
   is_given = config.data.cache_dir and not allow_other_caches
   if is_given and not _is_begun(path):
     _refuse_others(path, key)
-  is_streamed = split == 'train' and is_large(config, found)
+  if in_bucket and is_streamed:
+    return streamed.BucketCache(config, len(found.splits[split]), path)
   if in_bucket:
-    shards = range(len(found.splits[split])) if is_streamed else ()
-    _check_whole(path, key, shards)
+    records.check_whole(path, key)
   if is_streamed:
     return streamed.StreamedCache(
         config, vocabulary, found.splits[split], key, path, processes
@@ -141,13 +144,8 @@ def _open(config, vocabulary, split, directory, processes, allow_other_caches):
 
 def _caches_beside(path):
   """Yields (path, key) of the caches of the same task and split."""
-  for other in sorted(path.parent.glob(f'{path.name.rpartition("-")[0]}-*')):
-    try:
-      made_by = json.loads((other / records.KEY).read_text())
-    except (OSError, ValueError):
-      continue
-    if not other.suffix:
-      yield other, made_by
+  pattern = f'{path.name.rpartition("-")[0]}-*'
+  yield from records.find_keys(path.parent, pattern)
 
 
 def _find_earlier(path, key):
@@ -206,22 +204,6 @@ def _refuse_others(path, key):
     )
 
 
-def _check_whole(path, key, shards):
-  """Raises an InputError unless the copy of a cache in a bucket is complete.
-
-  ArrayRecord takes a missing or a truncated file for one without records.
-  """
-  of_shard = streamed.shard_path, streamed.shard_key
-  parts = [[find(path, shard) for find in of_shard] for shard in shards]
-  for part, expected in parts or [(path, key)]:
-    if not records.is_complete(part, expected):
-      raise InputError(
-          f'{part}: is missing, or differs from its {records.STATS} and '
-          f'{records.KEY}: expected a whole cache, made by `python -m '
-          'locost_jax.data.cache` with the same --config and copied there'
-      )
-
-
 def is_large(config, found):
   """Whether the training split is cached shard by shard.
 
@@ -268,6 +250,8 @@ def _script_key(found, data):
 
   Older caches of such texts have other sentences or gap sentences.
   """
+  if found.script is not None:
+    return found.script
   if not (found.has_files and (found.gsg or data.pages)):
     return {}  # named corpora in TFDS are English
   split, shards = next(iter(found.splits.items()))

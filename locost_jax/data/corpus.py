@@ -15,13 +15,16 @@ and how it was made. Its rows are documents for gap sentences, and pairs (an
 object's documentation without its first sentence -> that sentence).
 """
 
+import fnmatch
 import functools
 import hashlib
 import itertools
 import json
 import lzma
 import os
+import sys
 
+from locost_jax.config import object_store
 from locost_jax.config import schema
 from locost_jax.data import corpora
 from locost_jax.data import corpus_rows
@@ -29,6 +32,7 @@ from locost_jax.data import file_formats
 from locost_jax.data import gsg
 from locost_jax.data import prepared_corpora
 from locost_jax.data import record_versions
+from locost_jax.data import records
 from locost_jax.data import sources
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
@@ -36,6 +40,7 @@ from locost_jax.errors import suggest
 # Task of the built-in corpus -> whether it makes gap sentences.
 BUILT_IN = {'python_docs_gsg': True, 'python_docs_summary': False}
 _FIELD_KEYS = 'input_field', 'target_field', 'query_field'
+_SPLITS = 'train', 'validation', 'test'
 _FIRST = 100  # rows to examine for queries
 BUILT_IN_FILE = os.path.join(os.path.dirname(__file__), 'python_docs.jsonl.xz')
 
@@ -49,15 +54,16 @@ def has_files(config):
 def has_queries(config):
   """Whether the training rows of a config begin with a query.
 
-  Of own files, the first rows are examined.
+  Of own files, the first rows are examined; None: only their caches are here.
   """
   if config.gsg is not None:
     return False
   data = config.data
   if has_files(config):
-    files = _find_files(data).get('train')
-    if not files:
-      return False
+    found = corpus(config)
+    files = found.splits.get('train')
+    if not (files and found.has_files):
+      return None if files else False
     rows = file_formats.read_rows(files[0], (data.input_field,), data.text_unit)
     field = data.query_field or 'query'
     return any(row.get(field) for row in itertools.islice(rows, _FIRST))
@@ -85,7 +91,7 @@ def corpus(config):
       settings of pretraining for a task that summarises; data that does not
       exist.
   """
-  task, is_own = config.data.task, has_files(config)
+  data, task, is_own = config.data, config.data.task, has_files(config)
   if not is_own and not task:
     raise InputError(
         'nothing to train on: set config.data.train_files (JSONL, CSV, parquet '
@@ -106,7 +112,12 @@ def corpus(config):
   if makes_gaps:
     settings = _settings(config, 'gsg')
     gsg.select_sentences(['a', 'b'], settings['ratio'], settings['strategy'])
-  return find(config, settings)
+  try:
+    return find(config, settings)
+  except InputError:
+    if data.cache_dir and (known := _of_caches(config, settings)):
+      return known
+    raise
 
 
 def check_name(task):
@@ -133,7 +144,7 @@ def _find_files(data):
   """Finds the files that a config names: split -> sorted paths."""
   return {
       split: sources.expand_globs(data[f'{split}_files'], data.bucket_disk)
-      for split in ('train', 'validation', 'test')
+      for split in _SPLITS
       if data[f'{split}_files']
   }
 
@@ -191,6 +202,69 @@ def _own_files(config, settings):
       has_files=True,
       made_of=made_of,
   )
+
+
+def _of_caches(config, settings):
+  """Returns the Corpus that the caches in config.data.cache_dir are made of.
+
+  Its files need not be here, and nothing is read from them; own files must have
+  the names that config.data has. None: there are no such caches.
+  """
+  data, keys, task = config.data, {}, config.data.task
+  home = object_store.local(data.cache_dir, ('*/key.json',), data.bucket_disk)
+  if is_own := has_files(config):
+    task, fields = 'jsonl', _fields(config, settings)
+    splits = {x for x in _SPLITS if data[f'{x}_files']} | {'validation'}
+  else:
+    splits = corpora.TABLE[task].splits
+  expected = dict(gsg=json.loads(json.dumps(settings)), task=task)
+
+  def fits(key):
+    given = data[f'{key["split"]}_files'] or data.train_files
+    patterns = [os.path.basename(x.strip()) for x in given.split(',')]
+    names = [os.path.basename(x[0]) for x in key['corpus']['files']]
+    return key['corpus']['fields'] == fields and all(
+        any(fnmatch.fnmatchcase(x, pattern) for pattern in patterns)
+        for x in names
+    )
+
+  for path, key in records.find_keys(home):
+    if expected.items() <= key.items() and (not is_own or fits(key)):
+      other = keys.setdefault(key['split'], key)
+      if other['corpus'] != key['corpus']:
+        raise InputError(
+            f'{data.cache_dir}: has caches of several texts of {task} '
+            f'({path.name} is one), whose files are not here'
+        )
+
+  def made_of(split):
+    if split not in keys:
+      raise InputError(
+          f'{data.cache_dir}: has no cache of the {split} split of {task}, '
+          'whose files are not here'
+      )
+    return keys[split]['corpus']
+
+  if not keys:
+    return None
+  _note_caches(task, data.cache_dir)
+  names = {x: [y[0] for y in keys[x]['corpus']['files']] for x in keys}
+  some = next(iter(keys.values()))
+  return corpus_rows.Corpus(
+      name=task,
+      splits=dict.fromkeys(splits, []) | names,
+      read=lambda split, _: made_of(split) and iter(()),
+      gsg=settings,
+      held_out=some['corpus'].get('held_out', False),
+      made_of=made_of,
+      script={x: some[x] for x in ('sentences', 'gsg_words') if x in some},
+  )
+
+
+@functools.cache  # once
+def _note_caches(task, directory):
+  what = f'the texts of {task} are not here: only their caches in {directory}'
+  print(what, file=sys.stderr, flush=True)
 
 
 def _fields(config, settings):

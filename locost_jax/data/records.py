@@ -106,7 +106,7 @@ class Cache(TrainingSet):
     known = _read_checksums(self.path)
     for name in known.keys() - {RECORDS}:
       _verify(self.path, name, known[name])
-    self.stats = _read_stats(self.path)
+    self.stats = read_stats(self.path)
     self.lengths = _load(self.path, LENGTHS, self.stats, 2)
     self.shapes = self.lengths
     if (self.path / SHAPES).exists():
@@ -155,7 +155,7 @@ class Cache(TrainingSet):
     return record
 
 
-def _read_stats(path):
+def read_stats(path):
   """Returns the contents of stats.json; InputError: it is invalid."""
   with _damage(path, STATS) as file:
     stats = files.read_object(file)
@@ -201,6 +201,15 @@ def dump_key(key):
   return json.dumps(key, indent=2, sort_keys=True)
 
 
+def find_keys(directory, pattern='*'):
+  """Yields (path, key) of the caches in a directory; passes over the rest."""
+  for path in sorted(pathlib.Path(directory).glob(pattern)):
+    with contextlib.suppress(OSError, ValueError):
+      key = files.read_object(path / KEY, _MOST_KEY_BYTES)
+      if not path.suffix:
+        yield path, key
+
+
 def is_complete(path, key):
   """Whether `path` is a complete cache with this key."""
   path = pathlib.Path(path)
@@ -214,6 +223,19 @@ def is_complete(path, key):
     )
   except (OSError, EOFError, ValueError, KeyError):
     return False
+
+
+def check_whole(path, key):
+  """Raises an InputError unless the copy of a cache in a bucket is complete.
+
+  ArrayRecord takes a missing or a truncated file for one without records.
+  """
+  if not is_complete(path, key):
+    raise InputError(
+        f'{path}: is missing, or differs from its {STATS} and {KEY}: expected a '
+        'whole cache, made by `python -m locost_jax.data.cache` with the same '
+        '--config and copied there'
+    )
 
 
 @contextlib.contextmanager
@@ -283,7 +305,7 @@ def join(path, key, parts, limit=0, notes=dict):
             cache.shapes[start : start + 256].tolist(),
         )
 
-  dtype = _read_stats(pathlib.Path(parts[0]))['dtype']
+  dtype = read_stats(pathlib.Path(parts[0]))['dtype']
   return _write(
       path, key, itertools.islice(packed(), limit or None), dtype, notes
   )

@@ -7,6 +7,8 @@ and waits for a later window when it reaches it (data/order.py). The shards that
 exist already shorten the wait; they do not change the order. The processes end
 with their parent, even if it is killed, and a resumed run tokenises the rest. A
 shard of C4 (1/1024) has 356K documents.
+
+Finished shards in a bucket (config.data.cache_dir) are copied window by window.
 """
 
 import dataclasses
@@ -15,20 +17,99 @@ import json
 import os
 import time
 
+from locost_jax.config import object_store
 from locost_jax.config.progress import Progress
 from locost_jax.data import blocks
 from locost_jax.data import order
 from locost_jax.data import records
 from locost_jax.data import workers
 from locost_jax.devices import watchdog
+from locost_jax.errors import InputError
 
 
-class StreamedCache:
-  """A training split whose shards are tokenised while training runs.
+class _Shards:
+  """A training split of several shards, each with a cache of its own.
 
   data/pipeline.py reads it window by window. `window(0, 0)`, the caches of the
   first window, represents the corpus where a part of it is enough.
   """
+
+  def __init__(self, data, shards, path):
+    self._path, self._shards = path, shards
+    self._size, self._seed = data.window_shards, data.seed
+    self.windows = -(-shards // self._size)
+    self.window = functools.lru_cache(maxsize=2)(self._open)
+    self._records = {}  # shard -> its number of records
+
+  def _find_window(self, epoch, index):
+    """Returns the numbers of the shards of a window."""
+    return order.window_shards(
+        self._shards, self._size, self._seed, epoch, index
+    )
+
+
+class BucketCache(_Shards):
+  """A training split whose shards are in a bucket.
+
+  A window is copied when it is needed. The copies of earlier ones stay until
+  they all have more than config.data.bucket_disk GiB; the last two always stay.
+  """
+
+  def __init__(self, config, shards, path):
+    """Reads the sizes of all shards, and copies nothing else.
+
+    Args:
+      path: with the stats.json of every shard.
+
+    Raises:
+      InputError: a shard is missing, or two windows are larger than the disk.
+    """
+    data = config.data
+    super().__init__(data, shards, path)
+    self._uri, self._disk = f'{data.cache_dir}/{path.name}', data.bucket_disk
+    self._bytes, self._copies = {}, {}  # shard -> of its records; its copy
+    for shard in range(shards):
+      stats = records.read_stats(shard_path(path, shard))
+      self._records[shard] = stats['records']
+      self._bytes[shard] = stats['bytes']
+    most = sum(sorted(self._bytes.values())[-2 * self._size :])
+    if most > self._disk * object_store.GIB:
+      raise InputError(
+          f'{self._uri}: two windows of config.data.window_shards={self._size} '
+          f'shards have up to {most / object_store.GIB:,.4g} GiB; expected at '
+          f'most config.data.bucket_disk={self._disk:g}'
+      )
+
+  def total(self):
+    """Returns the number of records in an epoch."""
+    return sum(self._records.values())
+
+  def sizes(self, epoch, index):
+    """Returns the number of records of each shard of a window."""
+    return [self._records[s] for s in self._find_window(epoch, index)]
+
+  def close(self):
+    """Does nothing: no process works for it."""
+
+  def _open(self, epoch, index):
+    """Returns the caches of the shards of a window, copying what is missing."""
+    shards = self._find_window(epoch, index)
+    kept = [*self._copies][-self._size :] + shards  # the last two windows
+    needed = sum(self._bytes[s] for s in {*self._copies, *shards})
+    for shard in [s for s in self._copies if s not in kept]:
+      if needed > self._disk * object_store.GIB:
+        object_store.remove_copy(self._copies.pop(shard))
+        needed -= self._bytes[shard]
+    for shard in shards:
+      uri, key = f'{self._uri}/{shard:05d}', shard_key(self._path, shard)
+      self._copies.pop(shard, None)  # it becomes the last one
+      self._copies[shard] = object_store.local(uri, disk=self._disk, say=False)
+      records.check_whole(self._copies[shard], key)
+    return [records.Cache(self._copies[shard]) for shard in shards]
+
+
+class StreamedCache(_Shards):
+  """A training split whose shards are tokenised while training runs."""
 
   def __init__(self, config, vocabulary, shards, key, path, processes=None):
     """Starts the processes that tokenise the missing shards.
@@ -37,11 +118,7 @@ class StreamedCache:
       key: JSON object of everything that determines the records.
       processes: number of processes; None: a quarter of the cores, at most 8.
     """
-    self._path, self._shards = path, len(shards)
-    self._size, self._seed = config.data.window_shards, config.data.seed
-    self.windows = -(-self._shards // self._size)
-    self._records = {}  # shard -> its number of records
-    self.window = functools.lru_cache(maxsize=2)(self._open)
+    super().__init__(config.data, len(shards), path)
     path.mkdir(parents=True, exist_ok=True)
     (path / records.KEY).write_text(records.dump_key(key))
     processes = processes or min(8, max(1, os.cpu_count() // 4))
@@ -76,9 +153,7 @@ class StreamedCache:
     return [records.Cache(shard_path(self._path, s)) for s in shards]
 
   def _wait_for_window(self, epoch, index):
-    shards = order.window_shards(
-        self._shards, self._size, self._seed, epoch, index
-    )
+    shards = self._find_window(epoch, index)
     self.wait(shards)
     return shards
 

@@ -71,7 +71,7 @@ def check(config):
       for file in () if split == 'validation' and found.held_out else files:
         next(found.read(split, file), None)
     if found.name == 'jsonl':
-      for split in found.splits:
+      for split in found.splits if found.has_files else ():
         _check_any(member, found, split)
   if data.vocabulary not in ('train', 'byte'):
     is_here = object_store.is_uri(data.vocabulary)  # or loading it says why not

@@ -170,7 +170,9 @@ def write_config(directory, config, shares=()):
 
 
 def save_queries(directory, asked):
-  """Writes whether the training rows have queries, for `load_queries`."""
+  """Writes whether the training rows have queries (None: not known)."""
+  if asked is None:
+    return
   files.write(
       os.path.join(directory, _QUERIES_FILE),
       json.dumps({'queries': bool(asked)}) + '\n',

@@ -83,23 +83,25 @@ def test_settings_of_pretraining_for_each_machine(check, fakes, machine):
   fakes.write(text)
   script = 'tpu_vm.sh run' if 'TPU_NAME' in text else 'gpu.sh --preflight'
   status, out, err = fakes.run(*script.split(), '--dry_run')
-  assert status == 0 and '--workdir=/mnt/runs/pretrain_c4' in out, err
+  is_gpus = machine == 'gpu-8'
+  home = '/mnt' if is_gpus else 'gs://my-bucket'
+  assert status == 0 and f'--workdir={home}/runs/pretrain_c4' in out, err
   names = dict(
       line.split('=', 1) for line in text.splitlines() if line[0] != '#'
   )
   chips = names.get('ACCELERATOR_TYPE', 'v5e-8')
-  is_gpus = '--expect_devices=8' in out
+  assert is_gpus == ('--expect_devices=8' in out)
   assert is_gpus or chips.replace('litepod', 'e') == machine
   flags = re.findall('(?m)^FLAG=(.*)', text)
-  flags += re.sub('(?m)^EXPECT=', '--expect_', text).split()
-  flags = [flag for flag in flags if flag.startswith('--')]
+  flags += [f'--expect_{x}' for x in re.findall('(?m)^EXPECT=(.*)', text)]
   status, out, err = check(f'--topology={chips}', *flags)
   assert status == 0, err
   *paths, found = out.splitlines()
-  assert sorted(paths) == [
+  on_the_disk = [
       'needs data.corpora_dir=/mnt/corpora/c4_gsg',
       'needs data.vocabulary=/mnt/corpora/spiece.model',
   ]
+  assert sorted(paths) == (on_the_disk if is_gpus else [])
   assert found.split()[2] == ('8' if chips == 'v5e-8' else '16')
 
 
@@ -121,12 +123,13 @@ def test_the_jobset(run_command):
   (rule,) = spec['failurePolicy']['rules']
   assert rule['action'] == 'FailJobSet'
   assert rule['onJobFailureReasons'] == ['PodFailurePolicy']
-  words = shlex.split(container['command'][-1])
+  (home,) = [x['value'] for x in container['env'] if x['name'] == 'BUCKET']
+  words = shlex.split(container['command'][-1].replace('$BUCKET', home))
   flags = [word for word in words if word.startswith('--') and word != '--']
   assert '--expect_devices=16' in flags and '--expect_hosts=4' in flags
   status, out, err = run_command(check_run, *flags, '--topology=v5e-16')
   assert status == 0, err
-  assert 'needs data.vocabulary=/mnt/corpora/spiece.model' in out
+  assert out == 'slice v5e:4x4 16 4\n'  # the workers fetch the rest
 
 
 BUILT_IN = ROOT / 'locost_jax/builtin/documentation/vocabulary'

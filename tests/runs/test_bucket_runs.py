@@ -19,6 +19,7 @@ from locost_jax.config import object_store
 from locost_jax.data import blocks
 from locost_jax.data import cache as cache_lib
 from locost_jax.data import corpus as corpus_lib
+from locost_jax.data import pipeline
 from locost_jax.data import records
 from locost_jax.devices import collective
 from locost_jax.errors import InputError
@@ -30,6 +31,7 @@ from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import find
 from tests import tiny_run
+from tests.batches import take
 from tests.bucket_server import TOKEN
 from tests.hugging_face import converting
 from tests.runs.test_main import CONFIG
@@ -39,6 +41,7 @@ from tests.runs.test_main import SMALL
 from tests.runs.test_main import write_rows
 
 HOME = 'gs://locost-test'
+BYTES = byte_vocabulary.ByteVocabulary()
 STEPS = [CONFIG, *SMALL, *LOSS_ONLY, *tiny_run.flags('train.steps=3')]
 
 
@@ -101,7 +104,12 @@ def test_a_run_from_a_bucket_equals_one_from_a_disk(
   texts.put_tree('made', 'caches')
   shutil.rmtree('made')
   cached = [*bucket, f'--config.data.cache_dir={HOME}/caches']
+  # The texts need not be there.
+  data = {x: texts.objects.pop(x) for x in list(texts.objects) if x[0] == 'd'}
+  object_store.FOUND.clear()
   _, err = succeed(main, *STEPS, *cached, '--workdir=cached')
+  texts.objects.update(data)
+  object_store.FOUND.clear()
   assert 'tokenising' not in err, err
   assert outcome('cached')[:3] == expected[:3]
   assert not outcome('cached')[3]  # it has no caches of its own
@@ -142,26 +150,59 @@ def _check_caches(bucket, run_command, flags):
   assert f' --output=DIR, and copy DIR to {HOME}/caches/' in err
 
 
-def test_a_cache_of_shards(texts, monkeypatch):
-  """A corpus that is cached shard by shard is never tokenised in a bucket."""
+def test_shards_are_copied_window_by_window(bucket, tmp_path, monkeypatch):
+  """Of a large corpus whose files are elsewhere, two windows are on the disk."""
   monkeypatch.setattr(cache_lib, 'STREAM_BYTES', 0)
+  monkeypatch.chdir(tmp_path)
+  for shard in range(6):
+    rows = pairs(10 * shard, 10 * shard + 10 - shard)
+    write_rows(Path(f'data/train-{shard}.jsonl'), rows)
   config = tiny_run.make_config()
-  config.data.update(window_shards=2, train_files=f'{HOME}/data/train-*.jsonl')
+  config.data.update(window_shards=1, train_files='data/train-*.jsonl')
   config.data.cache_dir = 'made'
-  vocabulary = byte_vocabulary.ByteVocabulary()
-  cache = cache_lib.open_cache(config, vocabulary, 'train', '', 1)
+  open_it = lambda: cache_lib.open_cache(config, BYTES, 'train', '', 1)
+
+  def read(cache, start=0):
+    batches = pipeline.train_batches(cache, BYTES, config, start)
+    found = [x['decoder_target_tokens'] for x in take(batches, 90 - start)]
+    return [x.tobytes() for x in found]
+
+  cache = open_it()
   cache.wait()
+  expected, total = read(cache), cache.total()
   cache.close()
-  texts.put_tree('made', 'caches')
+  bucket.put_tree('made', 'caches')
+  largest = sorted(x.stat().st_size for x in Path('made').rglob('*.array_rec*'))
+  for folder in 'made', 'data':
+    shutil.rmtree(folder)
   config.data.cache_dir = f'{HOME}/caches'
-  again = cache_lib.open_cache(config, vocabulary, 'train', '', 1)
-  assert again.total() == cache.total() == 29  # one is held out
-  again.close()
-  gone = next(x for x in texts.objects if x.endswith('/00001/stats.json'))
-  del texts.objects[gone]
+  config.data.bucket_disk = (sum(largest[-2:]) + 1) / object_store.GIB
+  less = (sum(largest[-2:]) - 1) / object_store.GIB
+  before = config.data.to_dict()
+  copies = lambda: [*Path(os.environ['XDG_CACHE_HOME']).rglob('*.array_record')]
+  again = open_it()
+  assert again.total() == total and not copies()
+  assert read(again) == expected and 1 <= len(copies()) <= 3
+  resumed = open_it()
+  assert read(resumed, 75) == expected[75:]
+
+  # What is not the cache of this text.
+  for changes, message in (
+      (dict(bucket_disk=less), r'shards have up to .* GiB; expected at most'),
+      (dict(train_files='data/other-*.jsonl'), 'no file matches this pattern'),
+      (dict(input_field='text'), 'no file matches this pattern'),
+  ):
+    config.data.update(changes)
+    with pytest.raises(InputError, match=message):
+      open_it()
+    config.data.update(before)
+  with pytest.raises(InputError, match='has no cache of the validation split'):
+    cache_lib.open_cache(config, BYTES, 'validation', '', 1)
+  gone = next(x for x in bucket.objects if x.endswith('/00001/stats.json'))
+  del bucket.objects[gone]
   object_store.forget(f'{HOME}/caches')
-  with pytest.raises(InputError, match=r'/00001: is missing, or differs from'):
-    cache_lib.open_cache(config, vocabulary, 'train', '', 1)
+  with pytest.raises(InputError, match=r'/00001/stats.json: No such file'):
+    open_it()
 
 
 def test_processes_tokenise_what_the_run_found(texts):
