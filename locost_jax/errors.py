@@ -21,6 +21,8 @@ _UNSEEN = re.compile(
     '\ud800-\udfff\ufeff]'
 )
 
+AGAIN = 75  # exit status: run the same command again (EX_TEMPFAIL)
+
 
 class InputError(ValueError):
   """A wrong file, key, field or value; the message is one clear line.
@@ -28,6 +30,15 @@ class InputError(ValueError):
   The message names the file or key, its value and the expected value. Commands
   print it without a traceback and exit with status 2.
   """
+
+
+class Unavailable(InputError):
+  """What does not answer now, although it was asked again and again.
+
+  Commands exit with `status`: the same command may succeed later.
+  """
+
+  status = AGAIN
 
 
 class Stopped(Exception):

@@ -149,13 +149,13 @@ def _silence_broken():
 def one_line_errors():
   """A context in which an InputError ends the program: one line, status 2.
 
-  A full disk does the same; `Stopped` has its own status.
+  A full disk does the same; `Stopped` and `Unavailable` have other statuses.
   """
   try:
     yield
   except InputError as error:
     line = object_store.original(' '.join(str(error).split()))
-    line, status = f'error: {line}', 2
+    line, status = f'error: {line}', getattr(error, 'status', 2)
   except Stopped as error:
     line, status = error, error.status
   except OSError as error:

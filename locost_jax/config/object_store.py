@@ -33,6 +33,7 @@ from locost_jax import files
 from locost_jax.config import speed
 from locost_jax.errors import FULL
 from locost_jax.errors import InputError
+from locost_jax.errors import Unavailable
 from locost_jax.errors import visible
 
 PREFIX = 'gs://'
@@ -177,7 +178,9 @@ def _explaining(uri, ignored=None, reasons=()):
     if reason is None:
       code = f' ({status[1]})' if status else ''
       reason = f'{text.split(" [")[0][:200]}{code}: try again later'
-    raise InputError(f'{uri}: {visible(reason)}') from None
+    is_busy = text.startswith('ABORTED: All')  # ... retry attempts failed
+    kind = Unavailable if is_busy else InputError
+    raise kind(f'{uri}: {visible(reason)}') from None
 
 
 def parse(uri):

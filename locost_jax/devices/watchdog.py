@@ -3,7 +3,7 @@
 A process can wait forever for a dead file server, device or host, while the
 scheduler still sees it running. The watchdog is a thread that measures the time
 since the last heartbeat. After the time limit it prints the stacks of all
-threads to stderr and ends the process with STATUS, so that its caller can start
+threads to stderr and ends the process with AGAIN, so that its caller can start
 it again.
 """
 
@@ -14,7 +14,8 @@ import sys
 import threading
 import time
 
-STATUS = 75  # EX_TEMPFAIL of sysexits.h: try again
+from locost_jax.errors import AGAIN
+
 # JAX waits here for XLA to compile, which can take long but ends.
 _COMPILER = os.path.join('jax', '_src', 'compiler.py')
 
@@ -88,7 +89,7 @@ class Watchdog:
         reporter = threading.Thread(target=self._report, daemon=True)
         reporter.start()
         reporter.join(10)  # stderr itself may hang
-        os._exit(STATUS)
+        os._exit(AGAIN)
 
   def _report(self):
     since = time.strftime('%H:%M:%S', time.localtime(self._since))
@@ -98,7 +99,7 @@ class Watchdog:
     )
     faulthandler.dump_traceback(file=2, all_threads=True)
     _write(
-        f'ended with status {STATUS}; the same command continues from the last '
+        f'ended with status {AGAIN}; the same command continues from the last '
         'checkpoint\n'
     )
 
@@ -109,8 +110,8 @@ def _write(text):
 
 def end(reason):
   """Ends the process at once, with one line."""
-  _write(f'error: {reason}; ended with status {STATUS}\n')
-  os._exit(STATUS)
+  _write(f'error: {reason}; ended with status {AGAIN}\n')
+  os._exit(AGAIN)
 
 
 @contextlib.contextmanager

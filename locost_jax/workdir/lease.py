@@ -18,12 +18,12 @@ import time
 import uuid
 
 from locost_jax.config import object_store
+from locost_jax.errors import AGAIN
 from locost_jax.errors import InputError
 from locost_jax.errors import Stopped
 from locost_jax.errors import visible
 
 RENEW, TAKE_OVER, LOOK = 30.0, 90.0, 5.0  # seconds
-LOST = 75  # exit status: start the command again (EX_TEMPFAIL)
 _KEYS = 'nonce', 'count', 'holder'
 
 
@@ -73,7 +73,7 @@ class Lease:
       raise Stopped(
           f'{self._uri}: this process was paused or cut off, and lost the lease '
           f'to {self._lost}: stopped, without writing there',
-          LOST,
+          AGAIN,
       )
 
   def release(self, is_unused):

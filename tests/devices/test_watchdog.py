@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from locost_jax.devices import watchdog
+from locost_jax.errors import AGAIN
 
 
 class Ended(Exception):
@@ -27,7 +28,7 @@ def count_ticks(monkeypatch):
   monkeypatch.setattr(watchdog.Watchdog, '_report', lambda self: None)
 
   def end(status):
-    assert status == watchdog.STATUS
+    assert status == AGAIN
     raise Ended
 
   monkeypatch.setattr(watchdog.os, '_exit', end)

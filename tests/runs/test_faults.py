@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 
-from locost_jax.devices import watchdog
+from locost_jax.errors import AGAIN
 from locost_jax.workdir import checkpoint
 from tests import products
 from tests import small_training
@@ -206,7 +206,7 @@ def test_a_full_disk_ends_a_run_that_continues(
 def test_a_run_that_hangs_ends_with_the_stacks(train):
   run = train(hang_at=6, timeout=2)
   run.wait_for_line('hanging')
-  run.end(watchdog.STATUS)
+  run.end(AGAIN)
   assert 'error: waiting for data since ' in run.stderr
   assert 'longer than train.timeout=2 seconds' in run.stderr
   assert 'faulty_run.py", line' in run.stderr and 'in batches' in run.stderr
