@@ -2,8 +2,8 @@
 
 The steps, of which those in brackets are optional:
 
-  [plain text] -> [gap sentences] -> [pages] or tokens -> [corrupt spans]
-  -> prepend bos, if any -> trim -> append eos
+  [plain text] -> [gap sentences] -> [pages] or tokens -> prepend bos, if any
+  -> trim -> append eos
 
 data/blocks.py writes the examples to a cache, data/inspect.py measures them,
 and data/seqio_tasks.py hands them to SeqIO, which trims them itself.
