@@ -120,21 +120,6 @@ def logits(model, params, inputs, targets_in, input_mask):
   return model.apply({'params': params}, inputs, targets_in, input_mask)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def mean_log_probs(
-    model, params, inputs, input_mask, targets_in, targets, weights
-):
-  """(1 / n) sum_t log p(y_t | y_1 .. y_(t-1), x): float32 [B], in nats.
-
-  The model's confidence in targets y [B, T], given inputs x; weights [B, T] are
-  1 at the n tokens that count.
-  """
-  scores = logits(model, params, inputs, targets_in, input_mask)
-  log_p = jax.nn.log_softmax(scores.astype(jnp.float32))
-  own = jnp.take_along_axis(log_p, targets[..., None], axis=-1)[..., 0]
-  return (own * weights).sum(-1) / weights.sum(-1)
-
-
 @functools.partial(jax.jit, static_argnums=(0, 3))
 def begin(model, params, memory, settings, seeds=None, inputs=None):
   """The state before the first token: (shared, state), for `advance`.

@@ -8,7 +8,8 @@ book is, in the order of the document,
   join          the summaries of all parts
   rank          the summaries in which the model is most confident: the mean
                 log-probability of the tokens (BookSum, Kryscinski et al. 2021;
-                BART, T5 and PEGASUS in table 7 of LOCOST, section 5.6)
+                BART, T5 and PEGASUS in table 7 of LOCOST, section 5.6), as the
+                search counts it: 0 for a token that is forced
   hierarchical  the summary of these summaries, level by level, with one model
                 for all levels (Wu et al. 2021): they are the text of the next
                 level, a paragraph each, until one part is left
@@ -28,18 +29,15 @@ import re
 import numpy as np
 
 from locost_jax import models
-from locost_jax.data import buckets
 from locost_jax.data import text as text_lib
 from locost_jax.errors import InputError
-from locost_jax.generation import generate
+from locost_jax.generation import decode
 from locost_jax.summarizing import documents
-from locost_jax.summarizing import reading
 from locost_jax.summarizing import stream as stream_lib
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
 RANK, HIERARCHICAL = 'rank', 'hierarchical'
 _PARAGRAPH, _SENTENCE = '\n\n', ' '  # separators before a unit
-_ROWS = 8  # batch size for computing confidence
 _LEAST = 16  # tokens of a summary that say something
 _JOINT = 4  # tokens that a blank line between two summaries may have
 
@@ -198,9 +196,9 @@ def join(summarizer, job, options, cut, write):
   if error:
     return stream_lib.Done(job, error=error)
   done = [x for x in every if x.row['prediction'].strip()] or every[:1]
-  confidences = np.zeros(len(done))
+  confidences = [0.0] * len(done)
   if options.parts.parts == RANK:
-    confidences = measure_confidence(summarizer, done)
+    confidences = [confidence(options.settings, one) for one in done]
   encode, most = summarizer.vocabulary.encode, options.parts.summary_length
   lengths = [len(encode(one.row['prediction'])) for one in done]
   chosen = [done[i] for i in choose(lengths, confidences, most)]
@@ -273,37 +271,8 @@ def _row(job, levels, used):
   )
 
 
-def measure_confidence(summarizer, done):
-  """Returns the mean log-probability per token of each Done: float [n]."""
-  settings, confidences = summarizer.settings, np.zeros(len(done))
-  last = [
-      np.flatnonzero(one.tokens != settings.pad_id).max(initial=0)
-      for one in done
-  ]
-  written = [one.tokens[: end + 1] for one, end in zip(done, last)]
-  shape_of = lambda i: (
-      reading.padded_shape(summarizer.config, done[i].job.pages, False),
-      reading.padded_length(
-          summarizer.config, len(written[i]), buckets.SMALLEST
-      ),
-  )
-  for (shape, length), batch in reading.make_batches(
-      range(len(done)), shape_of, lambda _: _ROWS
-  ):
-    inputs, mask = reading.pad(
-        [done[i].job.pages for i in batch], shape, settings.pad_id
-    )
-    targets, weights = reading.pad(
-        [[written[i]] for i in batch], (length,), settings.pad_id
-    )
-    start = np.full((len(batch), 1), settings.start_id, np.int32)
-    confidences[batch] = generate.mean_log_probs(
-        summarizer.model,
-        summarizer.params,
-        inputs,
-        mask,
-        np.concatenate([start, targets[:, :-1]], axis=1),
-        targets,
-        weights.astype(np.float32),
-    )
-  return confidences
+def confidence(settings, done):
+  """Returns the mean log-probability per token of a Done: its score, unscaled."""
+  length = max(1, np.count_nonzero(done.tokens != settings.pad_id))
+  ended = (done.tokens == settings.eos_id).any()
+  return done.score * float(decode.penalty(settings, length, ended)) / length

@@ -79,6 +79,7 @@ class Done(NamedTuple):
   error: Any = None
   tokens: Any = None  # int32 [written], padding included
   memory: Any = None  # the encoder's output, if kept
+  score: float = 0.0  # of `decode`
 
 
 def stream(summarizer, jobs, options, progress, name=None):
@@ -232,13 +233,15 @@ def _generate(summarizer, batch, shape, options, progress):
     progress.show(stage, done, total)
 
   watch('encoding', 0, 1)
-  kept, masks = {}, []
+  kept, masks, scores = {}, [], []
 
-  def look(memory):
-    if options.keep_memory:
-      kept.update(memory)
-    if summarizer.config.select != 'none':
-      masks.extend(np.asarray(memory['mask']))
+  def look(name, result):
+    if name == 'scores':
+      scores.extend(result)
+    elif summarizer.config.select != 'none':
+      masks.extend(np.asarray(result['mask']))
+    if name == 'memory' and options.keep_memory:
+      kept.update(result)
 
   try:
     with compiling.describe(compiling.shape_of(inputs)):
@@ -248,7 +251,7 @@ def _generate(summarizer, batch, shape, options, progress):
           seed=options.seed,
           settings=options.settings,
           progress=watch,
-          on_encoded=look,
+          on_result=look,
       )
   except (jax.errors.JaxRuntimeError, MemoryError) as error:
     if not memory.is_out_of_memory(error):
@@ -262,7 +265,7 @@ def _generate(summarizer, batch, shape, options, progress):
     if length := cut_length(written, options.settings):
       row['cut_at'] = length
     own = {name: x[i : i + 1] for name, x in kept.items()} or None
-    done.append(Done(job, row, tokens=written, memory=own))
+    done.append(Done(job, row, None, written, own, float(scores[i])))
   return done
 
 

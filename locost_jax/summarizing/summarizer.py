@@ -137,7 +137,7 @@ class Summarizer:
       seed: int = 0,
       settings: decode_settings.Settings | None = None,
       progress: Callable | None = None,
-      on_encoded: Callable | None = None,
+      on_result: Callable | None = None,
       global_attention_mask: ArrayLike | None = None,
       **options,
   ) -> np.ndarray:
@@ -149,7 +149,9 @@ class Summarizer:
         pad.
       seed: of sampling. What is drawn depends on it and on the document only.
       settings: what `options` change; None: plain greedy search.
-      progress, on_encoded: None, or called as in `generate.Steps`.
+      progress: None, or called as in `generate.Steps`.
+      on_result: None, or called with ('memory', all that the decoder reads), then
+        ('scores', float [B], those of `decode`).
       global_attention_mask: of the shape of inputs, 1 at an LED's global
         tokens, one or more a row; None: see `models.led`.
       **options: options of `decode_settings.Settings`: max_length=512,
@@ -185,15 +187,17 @@ class Summarizer:
     model = self.model
     if global_attention_mask is not None:
       model, input_mask = self._mark(input_mask, global_attention_mask)
-    tokens, _ = generate.generate(
+    report = on_result or (lambda *_: None)
+    tokens, scores = generate.generate(
         model,
         self.params,
         np.pad(inputs, padding, constant_values=settings.pad_id),
         np.pad(input_mask, padding),
         settings,
         seeds,
-        generate.Steps(kernels, progress, on_encoded),
+        generate.Steps(kernels, progress, functools.partial(report, 'memory')),
     )
+    report('scores', np.asarray(scores))
     tokens = np.asarray(tokens)
     used = np.flatnonzero((tokens != settings.pad_id).any(0))
     return tokens[:, : used.max(initial=-1) + 1]

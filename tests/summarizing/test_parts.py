@@ -166,28 +166,27 @@ def test_a_part_with_an_empty_summary_is_counted_but_not_used(run):
   assert row['peak_memory_bytes'] == 5 and row['id'] == 'book'
 
 
-def test_confidence_equals_a_loop(run):
+@pytest.mark.parametrize(
+    'options',
+    [
+        dict(max_length=3),
+        dict(max_length=20, num_beams=2, length_penalty=0.5),
+        dict(max_length=9, length_penalty=0.8, length_penalty_form='gnmt'),
+        dict(max_length=9, temperature=2.0, no_repeat_ngram_size=1),
+    ],
+)
+def test_confidence_equals_a_loop(run, options):
   summarizer = locost_jax.load(run)
-  texts = ['A house.', 'Another house is old, and this one is not.', 'No.']
-  tokens = [
-      summarizer.generate([summarizer.tokenize(text)], max_length=length)[0]
-      for text, length in zip(texts, (3, 20, 1))
-  ]
-  done = [
-      stream.Done(
-          stream.Job(
-              i, None, '', pages=[np.asarray(summarizer.tokenize(text))]
-          ),
-          tokens=np.pad(own, (0, 2)),
-      )
-      for i, (text, own) in enumerate(zip(texts, tokens))
-  ]
-  expected = [
-      reference_confidence(summarizer, text, own)
-      for text, own in zip(texts, tokens)
-  ]
-  np.testing.assert_allclose(
-      parts_lib.measure_confidence(summarizer, done), expected, atol=2e-5
+  settings = decode_settings.change(summarizer.settings, options)
+  text = 'Another house is old, and this one is not.'
+  inputs, found = [summarizer.tokenize(text)], {}
+  (tokens,) = summarizer.generate(
+      inputs, settings=settings, on_result=found.__setitem__
+  )
+  padded = np.pad(tokens, (0, 2), constant_values=settings.pad_id)
+  done = stream.Done(job_of(text), None, None, padded, score=found['scores'][0])
+  assert parts_lib.confidence(settings, done) == pytest.approx(
+      reference_confidence(summarizer, text, tokens), abs=2e-5
   )
 
 
