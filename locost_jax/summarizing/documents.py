@@ -53,12 +53,8 @@ class Pages:
     return self.pages in pages_lib.CHUNKS
 
 
-# The fields of Pages that users choose, and their types.
-PAGE_OPTIONS = {
-    field.name: type(field.default)
-    for field in dataclasses.fields(Pages)
-    if field.name != 'query_in'  # as trained
-}
+# The fields of Pages that users choose; query_in is as trained.
+PAGE_OPTIONS = tuple(field.name for field in dataclasses.fields(Pages))[:-1]
 
 
 class Text(NamedTuple):

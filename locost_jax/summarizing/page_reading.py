@@ -9,13 +9,12 @@ counts tokens without their bos and eos.
 import sys
 
 from locost_jax import models
+from locost_jax.config import keys
 from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
 from locost_jax.summarizing import documents
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
-# Minimum of each field of `documents.Pages`; a page has bos, eos and one token.
-_LEAST = {'num_pages': 1, 'page_length': 3, 'document_length': 0}
 # Fields that limit the text of a document with P pages, not of chunks.
 _NOT_OF_CHUNKS = 'num_pages', 'document_length'
 
@@ -32,17 +31,14 @@ def choose_pages(config, stored, given):
       pages.
   """
   given = {key: value for key, value in given.items() if value is not None}
-  options = documents.PAGE_OPTIONS
   for key, value in given.items():
-    if key not in options:
+    if key not in documents.PAGE_OPTIONS:
       raise InputError(
           f'{key}={value!r} is no option of pages: expected one of '
-          f'{", ".join(options)}'
+          f'{", ".join(documents.PAGE_OPTIONS)}'
       )
-    if not isinstance(value, options[key]):
-      raise InputError(
-          f'{key}={value!r} must be of the type {options[key].__name__}'
-      )
+    if problem := keys.DATA[key].kind.problem(key, value):
+      raise InputError(f'{key}={value!r}: {problem}')
   forms = config.page_forms
   if not forms:
     for key, value in given.items():
@@ -57,7 +53,7 @@ def choose_pages(config, stored, given):
       empty_page=empty_page,
   )
   if stored and stored.get('pages'):
-    names = *options, 'query_in'
+    names = *documents.PAGE_OPTIONS, 'query_in'
     chosen = {name: stored[name] for name in names if name in stored}
   chosen = documents.Pages(**{**chosen, **given})
   if chosen.pages not in forms:
@@ -70,9 +66,6 @@ def choose_pages(config, stored, given):
           f'{key}={given[key]!r}: this model reads chunks, as many as a '
           'document takes; expected max_input_length, which limits its tokens'
       )
-  for key, least in _LEAST.items():
-    if getattr(chosen, key) < least:
-      raise InputError(f'{key}={getattr(chosen, key)} must be at least {least}')
   models.check_length(config, chosen.page_length, 'page_length')
   return chosen
 

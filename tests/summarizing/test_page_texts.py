@@ -114,10 +114,10 @@ def test_documents_of_another_form_are_refused(document, message):
         ({'query_in': 'first'}, "query_in='first' is no option of pages: exp"),
         ({'pages': 'chunks'}, "pages='chunks' must be one of 'spatial'"),
         ({'page_length': 41}, 'page_length: 41 tokens, but'),
-        ({'num_pages': 2.5}, 'num_pages=2.5 must be of the type int'),
-        ({'empty_page': 3}, 'empty_page=3 must be of the type str'),
-        ({'page_length': 2}, 'page_length=2 must be at least 3'),
-        ({'document_length': -1}, 'document_length=-1 must be at least 0'),
+        ({'num_pages': 2.5}, 'num_pages=2.5: expected an integer, 1 <= num_'),
+        ({'empty_page': 3}, 'empty_page=3: expected a string'),
+        ({'page_length': 2}, 'page_length=2: expected an integer, 3 <= page_'),
+        ({'document_length': -1}, 'document_length=-1: expected an integer, 0'),
         *(
             ({key: 3}, f'{key}=3: this model reads chunks.* max_input_length')
             for key in ('num_pages', 'document_length')
