@@ -129,9 +129,7 @@ def split(vocabulary, tokens):
   )
 
 
-def attribute(
-    summarizer, text, tokens, max_input_length=None, memory=None, places=()
-):
+def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
   """Finds the passages of a document that a summary attended to.
 
   Args:
@@ -146,7 +144,7 @@ def attribute(
   vocabulary = summarizer.vocabulary
   tokens = [int(token) for token in tokens if token != vocabulary.pad_id]
   text, read, ends = summarizer.locate(text, max_input_length)
-  passages = passages_lib.cut(text, places) or [(0, len(text))]
+  passages = passages_lib.cut(text) or [(0, len(text))]
   P, owners = len(passages), [
       passages_lib.owners(own, passages) for own in ends
   ]

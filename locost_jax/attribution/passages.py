@@ -1,42 +1,39 @@
 """Cuts a document into the passages of its page."""
 
-import bisect
+import re
 
 import numpy as np
 
 from locost_jax.data import text as text_lib
-from locost_jax.documents import places as places_lib
 
 LONGEST = 1200  # characters of a passage; longer paragraphs are cut
-_LONGEST_OF_CUES = 300  # of subtitles without sentences
+_LONGEST_OF_WORDS = 300  # of a text without sentences, such as captions
+_WORD = re.compile(r"\S{1,30}")  # or a part of one, where blanks are rare
 
 
-def cut(text, places=()):
+def cut(text):
   """Finds the passages of a text: its paragraphs; long ones are cut.
 
   Paragraphs of more than LONGEST characters are cut at the ends of sentences,
-  into parts as even as the sentences allow. Subtitles often have no sentences:
-  a passage that is a single sentence is then cut between cues.
+  into parts as even as the sentences allow. A longer sentence is cut between
+  words: subtitles often have no sentences.
 
   Returns:
     A list of (start, end), in order, without white space at their ends.
   """
-  passages, cues = [], places_lib.starts_of_times(places)
+  passages = []
   for start, end in text_lib.paragraph_spans(text):
-    if end - start <= (_LONGEST_OF_CUES if cues else LONGEST):
+    if end - start <= LONGEST:
       passages.append((start, end))
       continue
     spans = text_lib.sentence_spans(text[start:end])
     stops = [start + stop for _, stop in spans]
-    parts = [(start, end)]
-    if end - start > LONGEST:
-      parts = _join(text, start, stops, LONGEST)
-    for first, last in parts:
-      if not any(first < stop < last for stop in stops):
-        stops_of_cues = _stops_of_cues(text, cues, first, last)
-        passages += _join(text, first, stops_of_cues, _LONGEST_OF_CUES)
-      else:
+    for first, last in _join(text, start, stops, LONGEST):
+      if last - first <= LONGEST:
         passages.append((first, last))
+      else:
+        ends = [word.end() for word in _WORD.finditer(text, first, last)]
+        passages += _join(text, first, ends, _LONGEST_OF_WORDS)
   return passages
 
 
@@ -53,20 +50,8 @@ def owners(ends, passages):
   """
   ends = np.array(ends, int)
   starts = np.array([start for start, _ in passages])
-  found = np.searchsorted(starts, ends - 1, 'right') - 1
+  found = np.searchsorted(starts, ends - 1, "right") - 1
   return np.where(ends < 0, -1, np.maximum(found, 0))
-
-
-def _stops_of_cues(text, cues, start, end):
-  """Returns where the cues of a passage end; only `end` if it has one."""
-  inside = cues[
-      bisect.bisect_right(cues, start) : bisect.bisect_left(cues, end)
-  ]
-  begins = [start, *inside]
-  return [
-      begin + len(text[begin:stop].rstrip())
-      for begin, stop in zip(begins, [*inside, end])
-  ]
 
 
 def _join(text, start, stops, most):

@@ -120,11 +120,6 @@ def of_heading(start, heading):
   return Place(start, label)
 
 
-def starts_of_times(places):
-  """Returns the starts of the places that are times: the cues of subtitles."""
-  return [place.start for place in places if _TIME.match(place.label)]
-
-
 def label_at(places, offset):
   """Returns the label of the place that contains a character, or ''."""
   i = bisect.bisect_right(places, offset, key=lambda place: place.start)

@@ -84,7 +84,6 @@ class Pages:
           tokens,
           self._settings['max_input_length'],
           done and done.memory,
-          document.places,
       )
       summary = source.summary
       origin = {**self._model, **provenance.describe_row(row)}

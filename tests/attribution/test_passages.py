@@ -4,8 +4,6 @@ import pytest
 
 from locost_jax.attribution import passages as passages_lib
 from locost_jax.data import text as text_lib
-from locost_jax.documents import places
-from locost_jax.documents import subtitles
 
 
 def words_of(text, spans):
@@ -49,55 +47,30 @@ def test_sentence_ends_of_other_scripts(sentence):
   assert all(part.endswith(sentence.strip()) for part in parts)
 
 
-def make_subtitles(words, number):
-  """Subtitles in the form of WebVTT, a cue every two seconds."""
-  return 'WEBVTT\n\n' + '\n\n'.join(
-      f'00:{i // 30:02}:{i % 30 * 2:02}.000 --> 00:{i // 30:02}:'
-      f'{i % 30 * 2 + 1:02}.000\n{words(i)}'
-      for i in range(number)
-  )
-
-
 @pytest.mark.parametrize(
-    'words, most',
+    'words',
     [
-        (lambda i: f'Chapter {i} with a title', 300),
-        (
-            lambda i: f'{i}\u6628\u65e5\u96e8\u304c\u964d\u308a\u307e\u3057\u305f',
-            300,
-        ),
-        (lambda i: f'{i}' + ' word' * 100, 510),  # a cue is never cut
+        ' '.join(f'Chapter {i} with a title' for i in range(200)),
+        ''.join(f'{i}\u6628\u65e5\u96e8\u304c\u964d' for i in range(400)),
+        'x' * 2000,
     ],
 )
-def test_subtitles_without_sentences_are_cut_between_cues(words, most):
-  found = subtitles.read(make_subtitles(words, 200), 'a.vtt')
-  parts = words_of(found.text, passages_lib.cut(found.text, found.places))
-  assert max(map(len, parts)) <= most and len(found.text) > 2000
-  assert min(map(len, parts)) > most / 3
-  begins = {start for start, _ in passages_lib.cut(found.text, found.places)}
-  assert begins <= {place.start for place in found.places}
-  # Without times there is nothing to cut at.
-  assert passages_lib.cut(found.text) == [(0, len(found.text))]
-  pages = [places.Place(place.start, 'page 3') for place in found.places]
-  assert passages_lib.cut(found.text, pages) == [(0, len(found.text))]
-
-
-def test_subtitles_with_sentences_are_as_before():
-  found = subtitles.read(
-      make_subtitles(lambda i: f'This is sentence {i}.', 200), 'a.vtt'
-  )
-  assert len(found.places) == 200
-  assert passages_lib.cut(found.text, found.places) == (
-      passages_lib.cut(found.text)
-  )
+def test_a_text_without_sentences_is_cut_between_words(words):
+  text = f'A heading.\n\n{words}'
+  parts = words_of(text, passages_lib.cut(text))
+  assert parts[0] == 'A heading.' and len(parts) > 5
+  sizes = list(map(len, parts[1:]))
+  assert 150 < min(sizes) and max(sizes) <= 330
+  assert ' '.join(parts[1:]).split() == words.split() or ' ' not in words
 
 
 def test_the_page_of_subtitles_without_sentences(run, call, tmp_path):
-  words = lambda i: f'Chapter {i} with a title'
-  (tmp_path / 'a.vtt').write_text(make_subtitles(words, 40))
+  cues = (f'00:{i:02} --> 00:{i:02}\n{i} {"words " * 9}' for i in range(40))
+  (tmp_path / 'a.vtt').write_text('WEBVTT\n\n' + '\n\n'.join(cues))
   page = tmp_path / 'page.html'
   status, _, err = call(
       '--checkpoint', run, tmp_path / 'a.vtt', f'--report={page}'
   )
   assert status == 0, err
-  assert page.read_text().count('<p id="p') == 4
+  assert page.read_text().count('<p id="p') == 8
+  assert '00:00:05 to 00:00:10' in page.read_text()
