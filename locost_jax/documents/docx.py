@@ -154,10 +154,7 @@ def _text_blocks(name, data, encoding):
   if is_page or name.lower().endswith(('.htm', '.html', '.xhtml')):
     text, headings = markup.html_headings(data, name, encoding)
   else:
-    try:
-      text = markup.decode(data, name)
-    except markup.NotDecoded:
-      text = markup.decode(data, name, encoding)
+    text = markup.decode_undeclared(data, name, encoding)
   starts = {start for start, _ in headings}
   return [
       _Block(found[0].strip(), 'heading' * (found.start() in starts))

@@ -123,12 +123,17 @@ def decode(data, where, encoding='utf-8'):
   return text.replace('\r\n', '\n').replace('\r', '\n')
 
 
-def decode_undeclared(data, where):
-  """Returns bytes without a declared encoding as str, from windows-1252.
+def decode_undeclared(data, where, otherwise='cp1252'):
+  """Returns bytes without a declared encoding as str: UTF-8, or `otherwise`.
 
   Raises:
-    NotDecoded: they would be words of no language.
+    NotDecoded: windows-1252 that would be words of no language.
   """
+  try:
+    return decode(data, where)
+  except NotDecoded:
+    if otherwise != 'cp1252':
+      return decode(data, where, otherwise)
   text = decode(data, where, 'cp1252')
   if found := _MISREAD.search(text, 0, 1 << 20):
     raise NotDecoded(
@@ -163,12 +168,7 @@ def _source_text(data, where, undeclared):
   """Returns the source of a page as str."""
   found = _ENCODING.search(data[:2048])
   if not found:
-    try:
-      return decode(data, where)
-    except InputError:
-      if undeclared == 'cp1252':
-        return decode_undeclared(data, where)
-      return decode(data, where, undeclared)
+    return decode_undeclared(data, where, undeclared)
   encoding = known = (found[1] or found[2]).decode().lower()
   with contextlib.suppress(LookupError):
     known = codecs.lookup(encoding).name
