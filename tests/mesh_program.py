@@ -30,11 +30,10 @@ from locost_jax.ops import tokenwise
 from locost_jax.ops.mesh import ROWS
 from locost_jax.ops.mesh import SEQUENCE
 from locost_jax.ops.mesh import TENSOR
-from locost_jax.training import optim
-from locost_jax.training import step as step_lib
 from locost_jax.workdir import checkpointer as checkpointer_lib
 from tests import batches
 from tests import python
+from tests import small_training
 from tests.models import small
 
 COLLECTIVES = (
@@ -45,6 +44,10 @@ COLLECTIVES = (
     'reduce-scatter',
 )
 B, L, T = 8, 112, 24  # equal to no size of a parameter
+# Of a model that has these keys.
+SIZES = dict.fromkeys(('d_state', 'd_kv', 'num_heads'), 8)
+SIZES |= dict(vocab_size=96, d_model=32, d_ff=64, decoder_d_ff=64, num_layers=1)
+SIZES |= dict(num_decoder_layers=1, dropout_rate=0.0)
 
 
 def run(function, *arguments, module='tests.mesh_program', devices=8):
@@ -64,20 +67,12 @@ def run(function, *arguments, module='tests.mesh_program', devices=8):
   return json.loads(done.stdout)
 
 
-def make_config(**model):
+def make_config(name='locost', **model):
+  """Returns the config of a small model without dropout."""
   config = default.get_config()
-  config.model.update(
-      vocab_size=96,
-      d_model=32,
-      d_state=8,
-      d_ff=64,
-      d_kv=8,
-      num_heads=8,
-      num_layers=1,
-      num_decoder_layers=1,
-      dropout_rate=0.0,
-  )
-  config.model.update(model)
+  config.model = getattr(default, name)()
+  own = {key: SIZES[key] for key in SIZES if key in config.model}
+  config.model.update(own | model)
   return config
 
 
@@ -208,12 +203,9 @@ def step(meshes, in_pieces, dtype='float32'):
 
 def windowed(models, meshes):
   """`steps` of BARTs with other encoders: {name: keys} -> {name: results}."""
-  results, sizes = {}, dict(d_model=32, d_ff=64, decoder_d_ff=64, num_heads=8)
-  sizes |= dict(num_layers=2, num_decoder_layers=1, vocab_size=96, pad_id=0)
+  results = {}
   for name, keys in models.items():
-    config = default.get_config()
-    config.model = getattr(default, name)()
-    config.model.update(sizes | dict(dropout_rate=0.0) | keys)
+    config = make_config(name, **dict(num_layers=2, pad_id=0) | keys)
     results[name] = steps(config, make_batch(), meshes, True, 'float64')
   return results
 
@@ -232,26 +224,17 @@ def steps(config, batch, meshes, in_pieces, dtype):
   pad_id = model.config.pad_id
   # An optimiser that changes nothing and keeps the gradient.
   optimizer = optax.with_extra_args_support(optax.trace(0.0))
-  init = functools.partial(
-      step_lib.init_state, model=model, optimizer=optimizer
+  make_step = functools.partial(
+      small_training.make_step, config, model, optimizer
   )
-  start, shapes = small.drawn_state(init, 0.2, dtype)
+  start, shapes = small.drawn_state(make_step()[0], 0.2, dtype)
   results = []
   for sizes in [(1, 1, 1, 1), *meshes]:
     mesh = make_mesh(sizes)
     with jax.set_mesh(mesh):
       placed = sharding.state_shardings(mesh, shapes)
       state = jax.device_put(start, placed)
-      function = jax.jit(
-          functools.partial(
-              step_lib.train_step,
-              model=model,
-              optimizer=optimizer,
-              schedule=optim.make_schedule(config.optim, 1),
-              config=config,
-          ),
-          out_shardings=(placed, sharding.replicated(mesh)),
-      )
+      _, function = make_step((placed, sharding.replicated(mesh)))
       placed_batch = sharding.global_batch(batch, mesh, pad_id)
       compiled = function.lower(state, placed_batch).compile()
       after, metrics = jax.device_get(compiled(state, placed_batch))
@@ -303,14 +286,7 @@ def place(lengths):
 def restore(directory, meshes):
   """Saves a state on the first mesh and compares the restored one on each."""
   config = make_config()
-  model = models.build(config.model)
-  shapes = jax.eval_shape(
-      lambda: step_lib.init_params(jax.random.key(0), model)
-  )
-  optimizer = optim.make_optimizer(config.optim, 9, shapes)
-  init = functools.partial(
-      step_lib.init_state, model=model, optimizer=optimizer
-  )
+  init, _ = small_training.make_step(config, models.build(config.model))
   checkpointer = checkpointer_lib.Checkpointer(directory, config.checkpoint)
   first, abstract = small.drawn_state(init, 0.2)
   equal, parts = [], []

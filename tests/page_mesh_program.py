@@ -12,7 +12,6 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 import numpy as np
 
-from configs import default
 from locost_jax import models
 from locost_jax.config.decode_settings import Settings
 from locost_jax.devices import sharding
@@ -36,27 +35,13 @@ from tests.models import small
 B, P, L, T, S = 4, 8, 28, 11, 13
 PAD, EOS = 1, 2
 SIMCAS = dict(name='simcas', num_layers=2)
-
-
-def make_config(name='pagesum', **model):
-  config = default.get_config()
-  config.model = getattr(default, name)()
-  config.model.update(
-      vocab_size=96,
-      d_model=32,
-      d_ff=64,
-      decoder_d_ff=64,
-      num_heads=4,
-      num_layers=1,
-      num_decoder_layers=1,
-      max_positions=30,
-      pad_id=PAD,
-      dropout_rate=0.0,
-      attention_dropout_rate=0.0,
-      activation_dropout_rate=0.0,
-  )
-  config.model.update(model)
-  return config
+make_config = functools.partial(
+    mesh_program.make_config,
+    name='pagesum',
+    num_heads=4,
+    max_positions=30,
+    pad_id=PAD,
+)
 
 
 def make_batch(name='pagesum'):
@@ -281,7 +266,7 @@ def turns(meshes):
     The largest relative differences of each other mesh from the first:
     `selector` and `others` (parameters) and `metrics`.
   """
-  config = make_config('simcas')
+  config = make_config(name='simcas')
   config.train.update(steps=3, batch_size=B, objective='simcas')
   # A large eps keeps Adam from amplifying rounding errors.
   config.optim.update(learning_rate=1e-3, eps=1e-3)

@@ -133,8 +133,11 @@ def rows(workdir):
   return [{k: row[k] for k in row if k not in hidden} for row in found]
 
 
-def make_step(config, model, optimizer=None):
-  """Returns `step.init_state` and `train_step` of a run of 10 steps, jitted."""
+def make_step(config, model, optimizer=None, out_shardings=None):
+  """Returns `step.init_state` and `train_step` of a run of 10 steps, jitted.
+
+  out_shardings: of the train step; None: XLA chooses.
+  """
   if optimizer is None:
     init = functools.partial(step_lib.init_params, model=model)
     shapes = jax.eval_shape(init, jax.random.key(0))
@@ -149,7 +152,7 @@ def make_step(config, model, optimizer=None):
   init = functools.partial(
       step_lib.init_state, model=model, optimizer=optimizer
   )
-  return jax.jit(init), jax.jit(step)
+  return jax.jit(init), jax.jit(step, out_shardings=out_shardings)
 
 
 def train(config, workdir, model, train_batches, evaluate):
