@@ -78,13 +78,6 @@ def check_config(config):
       _check(key, key, keys[key].kind, value)
 
 
-def check_section(name, section):
-  """Raises an InputError for a key of a section with a value not allowed."""
-  for key, value in leaves(section, f'{name}.'):
-    if key in table.KEYS:
-      _check(key, key, table.KEYS[key].kind, value)
-
-
 def check_flags(flags, command):
   """Raises an InputError for a flag with a value that is not allowed.
 

@@ -14,7 +14,6 @@ import sys
 import tempfile
 
 from locost_jax.config import object_store
-from locost_jax.config import schema
 from locost_jax.data import corpora
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import corpus_rows
@@ -89,7 +88,6 @@ def check(config):
 def check_settings(config):
   """Checks the settings of data, without files."""
   data = config.data
-  schema.check_section('data', data)
   if data.task:
     corpus_lib.check_name(data.task)  # also where files replace it
   elif not corpus_lib.has_files(config):

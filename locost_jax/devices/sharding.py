@@ -77,9 +77,6 @@ def make_mesh(config, devices=None):
     InputError: the sizes of the axes do not fit the number of devices.
   """
   devices = jax.devices() if devices is None else devices
-  for axis in (FSDP, TENSOR, SEQUENCE):
-    if config[axis] < 1:
-      raise InputError(f'mesh.{axis}={config[axis]}: expected 1 or more')
   others = config[FSDP] * config[TENSOR] * config[SEQUENCE]
   data = config[DATA]
   if data == -1 and len(devices) % others == 0:

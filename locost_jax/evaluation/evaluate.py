@@ -13,7 +13,6 @@ from jax.experimental import multihost_utils
 import numpy as np
 
 from locost_jax.config import decode_settings
-from locost_jax.config import schema
 from locost_jax.config.progress import Progress
 from locost_jax.devices import collective
 from locost_jax.devices import compiling
@@ -28,8 +27,6 @@ from locost_jax.generation import generate
 
 def check(config):
   """Raises an InputError for invalid settings of an evaluation."""
-  for section in 'eval', 'decode':
-    schema.check_section(section, config[section])
   metric_table.check(config.eval.metrics, config.checkpoint.metric)
   protocols.find(config.eval.protocol, 'config.eval.protocol')
   decode_settings.of_run(config)

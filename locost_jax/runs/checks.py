@@ -7,7 +7,6 @@ from locost_jax import files
 from locost_jax import models
 from locost_jax.config import decode_settings
 from locost_jax.config import object_store
-from locost_jax.config import schema
 from locost_jax.data import mixture
 from locost_jax.data import tasks
 from locost_jax.data.pages import CHUNKS
@@ -90,7 +89,6 @@ def check_keys(setup, first):
 
 def check_training_keys(config, mesh):
   """Raises an InputError for invalid values of keys that training reads."""
-  schema.check_config(config)
   optim.check(config.optim, config.train.steps)
   objectives.check(config)
   settings = config.train

@@ -25,7 +25,6 @@ import jax.numpy as jnp
 import optax
 
 from locost_jax.config import kinds
-from locost_jax.config import schema
 from locost_jax.errors import check_choice
 from locost_jax.errors import InputError
 from locost_jax.models import parameters
@@ -93,8 +92,10 @@ def make_schedule(config, steps):
 
 
 def check(config, steps):
-  """Raises an InputError for config.optim; steps: config.train.steps."""
-  schema.check_section('optim', config)
+  """Raises an InputError for values that do not go together.
+
+  config is config.optim; steps is config.train.steps.
+  """
   check_choice('optim.name', config.name, ('adamw', 'adafactor'))
   if config.name == 'adamw' and not config.scale_by_parameter:
     raise InputError(
@@ -137,7 +138,6 @@ def make_optimizer(config, steps, params):
     InputError: as in `check`, a group's regex matches no path, or every
       parameter is frozen.
   """
-  check(config, steps)
   factors = group_factors(config.groups, params)
   if not any(factors.values()):
     raise InputError(f'optim.groups={config.groups}: every parameter is frozen')

@@ -47,7 +47,7 @@ class Phase(NamedTuple):
 
 
 def make_phases(config, overrides, workdir):
-  """Returns the phases of a config, a list of one or more.
+  """Returns the phases of a config, a list of one or more; checks their keys.
 
   Args:
     config: the whole config, including the command line's values; its rows of
@@ -57,6 +57,7 @@ def make_phases(config, overrides, workdir):
   """
   workdir = Path(workdir)
   if not config.phases:
+    schema.check_config(config)
     return [Phase('', workdir, config)]
   phases, rows = [], []
   for row in config.phases:
@@ -85,6 +86,7 @@ def make_phases(config, overrides, workdir):
     for key, value in overrides.items():
       if key != 'phases' and key not in own:
         _set(phase_config, key, value, '')
+    schema.check_config(phase_config)
     phases.append(Phase(name, workdir / name, phase_config))
     given = {
         key: overrides[key] for key in (values.keys() & overrides.keys()) - own

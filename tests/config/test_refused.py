@@ -34,6 +34,7 @@ KEYS = [
     ),
     ('optim.cooldown_steps', 41, 'expected at most train.steps=40'),
     ('optim.cooldown_steps', math.nan, 'expected a whole number of steps'),
+    ('optim.warmup_steps', 2.5, 'expected a whole number of steps'),
     ('optim.groups', "(('*kernel', 0.0),)", "'*kernel' is not a regex: nothin"),
     ('optim.groups', "(('.*', -1.0),)", "('.*', -1.0): expected a finite"),
     ('optim.groups', 'kernel', "'kernel' is not (regex of paths, factor)"),
@@ -47,6 +48,8 @@ KEYS = [
     ('data.target_buckets', '("a",)', "data.target_buckets=('a',): expected"),
     ('data.max_input_length', 10**12, '2 <= max_input_length <= 100,000,000'),
     ('data.vocabulary_size', 999999999999, '104 <= vocabulary_size <= 1,0'),
+    ('decode.start', 'eos', "expected one of '', 'start_id', 'bos'"),
+    ('data.targets_start', 'eos', "targets_start=eos: expected one of 'sta"),
     ('data.task', 'nosuch', "config.data.task='nosuch' is none of the tasks"),
     ('train.batch_size', 10**11, '1 <= batch_size <= 1,000,000'),
     ('train.steps', 10**20, '1 <= steps <= 2,147,483,647'),
@@ -81,7 +84,7 @@ ODD = {
     'number': 'c.gsg = 5',
     'none': 'c.mesh = None',
 }
-PHASES = "--config.phases=(('a', {'optim.b1': 2.0}),)"
+PHASES = "--config.phases=(('a', {'mesh.fsdp': 0}),)"
 OTHER_COMMANDS = [
     (bench, ['encode', '--seconds=nan'], '--seconds=nan: expected a finite'),
     (bench, ['encode', '--memory_limit=-1'], 'memory_limit > 0'),
@@ -105,7 +108,7 @@ OTHER_COMMANDS = [
     (main, ['--config=keys.py', *TRAIN[1:]], 'a: 1: expected a key such as'),
     (main, ['--config=number.py', *TRAIN[1:]], 'gsg=5: expected a section'),
     (main, ['--config=none.py', *TRAIN[1:]], 'mesh=None: expected a section'),
-    (main, [*TRAIN[:2], PHASES], 'optim.b1=2: expected 0 <= b1 < 1'),
+    (main, [*TRAIN[:2], PHASES], 'mesh.fsdp=0: expected an integer, 1 <= f'),
 ]
 STEPS = '--config.train.steps=40'
 FLAGS += [(f'config.{key}', *rest) for key, *rest in KEYS]
@@ -162,6 +165,40 @@ config.train.steps='x': expected int
 main CONFIG --config.phases="(('a', {}), ('a', {}))" | 'a' cannot name
 main CONFIG --config.optim.warmup=100 | has no key config.optim.warmup: it is now \
 config.optim.flat_steps
+main CONFIG:simcas --config.train.objective=likelihood | \
+config.model.select='ppo': the likelihood trains no selector, whose choices \
+have no gradient: expected config.train.objective='simcas', or
+main CONFIG:simcas --config.model.select=none | 'none' does not use the \
+selector: expected config.model.name='simcas' with config.model.select='ppo'
+main CONFIG:bart --config.train.objective=simcas | \
+config.model.name='bart' has no selector
+main --config=configs/pretrain_c4.py:mt5 | expected one of tiny, small, base,
+main --config=configs/finetune_arxiv.py:mt5 | expected one of locost, longt5, t
+main --config=configs/pagesum.py:mt5 | expected one of arxiv, arxiv_discourse,
+main --config=configs/simcas.py:mt5 | expected one of arxiv, pubmed, govreport,
+main --config=configs/finetune.py:mt5 | 'mt5': expected one of locost, longt5,
+main CONFIG --config.train.accumulate=3 | accumulate=3: expected a divisor of
+main CONFIG --config.train.patience=3 --config.train.eval_every=0 | \
+patience=3 counts evaluations since the best one: expected train.eval_every abo
+main CONFIG --config.train.patience=3 --config.checkpoint.keep_best=0 | \
+expected checkpoint.keep_best above 0
+main CONFIG --config.optim.name=adamw --config.optim.scale_by_parameter=False | \
+scale_by_parameter=False: has no effect with optim.name='adamw'
+main CONFIG --config.optim.schedule=linear | optim.schedule='linear' must be one \
+of 'constant', 'inverse_sqrt', or a function
+main CONFIG --config.optim.flat_steps=9 | optim.flat_steps=9.0: has no effect with \
+optim.schedule='constant'
+main CONFIG --config.optim.groups="(('encodr/.*', 0.1),)" | 'encodr/.*' matches \
+no parameter
+main CONFIG --config.optim.groups="(('.*', 0.0),)" | every parameter is frozen
+main CONFIG --config.mesh.tensor=2 --config.mesh.data=1 | \
+mesh.tensor=2 x mesh.sequence=1: expected at most
+main CONFIG --config.mesh.data=4096 | mesh.data=4096 x mesh.fsdp=1
+main CONFIG --config.mesh.data=0 | mesh.data=0
+main --dry_run GOOD --config.data.vocabulary=byte \
+--config.data.target_field=title | no field 'title'
+main GOOD --config.data.vocabulary=byte --config.decode.start=bos | \
+config.decode.start='bos': the vocabulary
 main CONFIG --evaluate | no such directory; train first
 main CONFIG --evaluate --workdir=. | no config.json
 main GOOD --config.train.init_from=nowhere | init_from=nowhere: no such

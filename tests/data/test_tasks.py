@@ -51,7 +51,6 @@ def test_check_passes(tmp_path):
         (dict(target_field='title'), "ok.jsonl:1: no field 'title'"),
         (dict(vocabulary='no/spiece.model'), "'no/spiece.model': no such file"),
         (dict(vocabulary='ok'), 'ok.jsonl: not a Sentence'),
-        (dict(window_shards=0), 'window_shards=0: expected an integer'),
         (dict(train_files='empty'), 'empty.jsonl: the train split is empty'),
         (dict(train_files='blank'), 'all 1 rows of the train split have an em'),
         (dict(train_files='one'), 'too few rows to hold some back'),

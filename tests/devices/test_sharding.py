@@ -101,20 +101,6 @@ def test_documents_on_several_devices():
     jax.eval_shape(mesh_lib.to_rows, jnp.ones((2, 3, 4)))
 
 
-def test_bad_meshes():
-  for changes, words in [
-      (dict(tensor=2), 'mesh.tensor=2 x mesh.sequence=1: expected at most'),
-      (dict(data=4096), 'mesh.data=4096 x mesh.fsdp=1'),
-      (dict(data=0), 'mesh.data=0'),
-      (dict(fsdp=0), 'mesh.fsdp=0: expected 1 or more'),
-  ]:
-    config = default.get_config().mesh
-    config.update(changes)
-    with pytest.raises(InputError) as error:
-      sharding.make_mesh(config)
-    assert words in str(error.value)
-
-
 def test_a_batch_that_the_devices_do_not_divide():
   mesh = jax.sharding.AbstractMesh((8, 1), ('data', 'fsdp'))
   sharding.check_batch_size(16, mesh, 'train.batch_size')

@@ -115,17 +115,6 @@ def test_a_vocabulary_without_the_mark_is_refused():
     tasks.check_starts(changed, MARKS)
   with pytest.raises(InputError, match="start='bos': the vocabulary has no"):
     decode_settings.with_ids(decode_settings.Settings(start='bos'), BYTES)
-  config.data.targets_start = 'eos'
-  config.data.task = 'python_docs_summary'
-  with pytest.raises(
-      InputError, match="targets_start=eos: expected one of 'sta"
-  ):
-    tasks.check(config)
-  config.decode.start = 'eos'
-  with pytest.raises(
-      InputError, match="start='eos': expected one of '', 'start_id'"
-  ):
-    decode_settings.of_run(config)
 
 
 @pytest.mark.runs
