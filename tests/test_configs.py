@@ -18,7 +18,6 @@ from locost_jax import models
 from locost_jax.config import commands
 from locost_jax.config import schema
 from locost_jax.data import corpora
-from locost_jax.errors import InputError
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
 from locost_jax.runs import checks
@@ -490,18 +489,3 @@ def test_small_models_by_suffix(name, model):
   assert config.model.name == model
   if model == 'locost':
     assert config == load(name)
-
-
-@pytest.mark.parametrize(
-    'name, expected',
-    [
-        ('pretrain_c4', "'mt5': expected one of tiny, small, base, large, xl"),
-        ('finetune_arxiv', "'mt5': expected one of locost, longt5, t5"),
-        ('pagesum', "'mt5': expected one of arxiv, arxiv_discourse, arx"),
-        ('simcas', "'mt5': expected one of arxiv, pubmed, govreport, summsc"),
-        ('finetune', "'mt5': expected one of locost, longt5, t5, bart"),
-    ],
-)
-def test_unknown_suffixes(name, expected):
-  with pytest.raises(InputError, match=expected):
-    load(name, 'mt5')

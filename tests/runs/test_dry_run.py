@@ -278,11 +278,3 @@ def test_devices_that_are_not_here_need_no_corpus(
   status, _, err = run_command(main, *command, '--config.train.steps=-1')
   assert status == 2 and 'train.steps=-1' in err
   assert not (tmp_path / 'run').exists()
-
-
-def test_a_dry_run_refuses_bad_data(run_command, tmp_path):
-  status, out, err = run_command(
-      main, *arguments(tmp_path), '--config.data.target_field=title'
-  )
-  assert status == 2 and out == ''
-  assert "no field 'title'" in err

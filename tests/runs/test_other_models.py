@@ -2,14 +2,10 @@
 
 from pathlib import Path
 
-import pytest
-
 from configs import finetune
 import locost_jax
 from locost_jax import main
 from locost_jax import models
-from locost_jax.errors import InputError
-from locost_jax.training import objectives
 from tests import products
 from tests import tiny_run
 from tests.runs import test_main
@@ -33,38 +29,6 @@ MORE = dict(
 def tiny_flags(name):
   sizes = SIZES | MORE.get(name, {})
   return [f'--config.model.{key}={value}' for key, value in sizes.items()]
-
-
-@pytest.mark.parametrize(
-    'name, select, objective, expected',
-    [
-        (
-            'simcas',
-            'ppo',
-            'likelihood',
-            "config.model.select='ppo': the likelihood trains no selector, "
-            'whose choices have no gradient: expected config.train.objective='
-            "'simcas', or config.model.select='none' or 'first_k'",
-        ),
-        (
-            'simcas',
-            'none',
-            'simcas',
-            "config.train.objective='simcas': config.model.select='none' does "
-            "not use the selector: expected config.model.name='simcas' with "
-            "config.model.select='ppo', or config.train.objective='likelihood'",
-        ),
-        ('bart', None, 'simcas', "config.model.name='bart' has no selector"),
-    ],
-)
-def test_an_invalid_objective(name, select, objective, expected):
-  config = finetune.get_config(name)
-  config.train.objective = objective
-  if select:
-    config.model.select = select
-  with pytest.raises(InputError) as error:
-    objectives.check(config)
-  assert expected in str(error.value)
 
 
 # Each of these also runs elsewhere: tests/runs/test_story.py, test_recipes.py.

@@ -160,6 +160,3 @@ def test_accelerator_types():
       ('v6e:2x4', 'v6e:2x4'),
   ):
     assert topology_lib.name_slice(name) == topology
-  for name in 'v5e-2', 'v4-4', 'v5e', 'v3-8':
-    with pytest.raises(InputError, match='expected an accelerator type like'):
-      topology_lib.name_slice(name)

@@ -370,30 +370,6 @@ def test_a_phase_stopped_by_patience_is_finished(tmp_path):
   assert (home(2), home(3)) == ('one', 'two')
 
 
-@pytest.mark.parametrize('key', ('train.eval_every', 'checkpoint.keep_best'))
-def test_patience_needs_a_kept_evaluation(key, tmp_path):
-  config = _bag_config(4, eval_every=2)
-  config.train.patience = 3
-  config.update_from_flattened_dict({key: 0})
-  with pytest.raises(InputError, match=f'patience=3 .* expected {key} above'):
-    _train(config, tmp_path / 'run')
-
-
-@pytest.mark.parametrize(
-    'changes, words',
-    [
-        (dict(accumulate=3), 'train.accumulate=3: expected a divisor of 4'),
-        (dict(init_from='nowhere/at/all'), 'nowhere/at/all: no such directory'),
-    ],
-)
-def test_invalid_values(changes, words, tmp_path):
-  config = _bag_config(2)
-  config.train.update(changes)
-  with pytest.raises(InputError, match=words):
-    _train(config, tmp_path / 'run')
-  assert not (tmp_path / 'run').exists()
-
-
 def test_each_step_has_another_dropout_mask():
   """Batch and parameters are fixed, so only masks make losses differ."""
   config = _config(10)
