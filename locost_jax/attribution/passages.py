@@ -8,7 +8,7 @@ from locost_jax.data import text as text_lib
 
 LONGEST = 1200  # characters of a passage; longer paragraphs are cut
 _LONGEST_OF_WORDS = 300  # of a text without sentences, such as captions
-_WORD = re.compile(r"\S{1,30}")  # or a part of one, where blanks are rare
+_WORD = re.compile(r'\S{1,30}')  # or a part of one, where blanks are rare
 
 
 def cut(text):
@@ -50,7 +50,7 @@ def owners(ends, passages):
   """
   ends = np.array(ends, int)
   starts = np.array([start for start, _ in passages])
-  found = np.searchsorted(starts, ends - 1, "right") - 1
+  found = np.searchsorted(starts, ends - 1, 'right') - 1
   return np.where(ends < 0, -1, np.maximum(found, 0))
 
 

@@ -54,7 +54,11 @@ class Pages:
 
 
 # The fields of Pages that users choose; query_in is as trained.
-PAGE_OPTIONS = tuple(field.name for field in dataclasses.fields(Pages))[:-1]
+PAGE_OPTIONS = tuple(
+    field.name
+    for field in dataclasses.fields(Pages)
+    if field.name != 'query_in'
+)
 
 
 class Text(NamedTuple):
