@@ -30,7 +30,14 @@ def make_page(paragraphs, head=''):
 
 
 def make_book(
-    path, pages, order=None, encryption=None, drop=(), contents=None, kinds=None
+    path,
+    pages,
+    order=None,
+    encryption=None,
+    drop=(),
+    contents=None,
+    kinds=None,
+    how=zipfile.ZIP_STORED,
 ):
   """Writes an EPUB whose spine names the pages in `order`."""
   names = list(pages)
@@ -60,7 +67,7 @@ def make_book(
         '<encryption xmlns:e="http://www.w3.org/2001/04/xmlenc#">'
         f'<e:CipherReference URI="{encryption}"/></encryption>'
     )
-  with zipfile.ZipFile(path, 'w') as book:
+  with zipfile.ZipFile(path, 'w', how) as book:
     for name, text in files.items():
       if name not in drop:
         book.writestr(name, text)

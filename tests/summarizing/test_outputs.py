@@ -12,7 +12,6 @@ import jax
 import pytest
 
 from locost_jax.attribution import page as page_lib
-from locost_jax.errors import InputError
 from locost_jax.summarizing import results
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.workdir import find
@@ -226,19 +225,6 @@ def test_every_form_has_every_document(run, call, tmp_path, monkeypatch):
 
 
 # --- Finished summaries ------------------------------------------------------
-
-
-def test_the_lock_belongs_to_its_holder(tmp_path):
-  """A second process is refused; the first one's file and row are kept."""
-  path = str(tmp_path / 'out.txt')
-  first = results.Results(path, {})
-  with pytest.raises(InputError, match='another process is writing it'):
-    results.Results(path, {})
-  first.add(dict(id='a', source='s', prediction='p', sha256='0'))
-  first.finish([('s', 'a', '0')])
-  first.close()
-  assert (tmp_path / 'out.txt').read_text() == 'p\n'
-  assert os.listdir(tmp_path) == ['out.txt']
 
 
 def test_a_lock_on_a_removed_file_is_retried(tmp_path, monkeypatch):
