@@ -2,7 +2,6 @@
 
 import glob
 import os
-import re
 
 from locost_jax import files
 from locost_jax.attribution import attribution
@@ -121,13 +120,7 @@ class Pages:
     number, and so is an index of such pages.
     """
     stem, extension = os.path.splitext(self._path)
-    numbered = [
-        path
-        for path in glob.glob(f'{glob.escape(stem)}-*{extension}')
-        if re.fullmatch(
-            r'\d+', path[len(stem) + 1 : len(path) - len(extension)]
-        )
-    ]
+    numbered = glob.glob(f'{glob.escape(stem)}-[0-9]*{extension}')
     are_ours = numbered and all(
         page.read_key(path) in self._keys for path in numbered
     )
