@@ -217,16 +217,9 @@ def _credit(rollout, reward, attention, settings):
   gains, returns = ppo.advantages(
       rewards, rollout.values, tokens, settings.gamma, settings['lambda']
   )
-  return Experience(
-      observations=rollout.observations,
-      tokens=tokens,
-      state=rollout.state,
-      actions=actions,
-      log_probs=rollout.log_probs,
-      values=rollout.values,
-      advantages=gains,
-      returns=returns,
-  )
+  seen = rollout._asdict()
+  del seen['entropies']  # learning computes them anew
+  return Experience(**seen, advantages=gains, returns=returns)
 
 
 def targets_read(batch, model):
