@@ -49,6 +49,10 @@ KEYS = [
     ('data.max_input_length', 10**12, '2 <= max_input_length <= 100,000,000'),
     ('data.vocabulary_size', 999999999999, '104 <= vocabulary_size <= 1,0'),
     ('decode.start', 'eos', "expected one of '', 'start_id', 'bos'"),
+    ('eval.metrics', "('loss','rogue')", "'rogue' is none of"),
+    ('checkpoint.metric', 'bleu', "checkpoint.metric='bleu' is not mea"),
+    ('decode.method', 'beam', 'num_beams=1 must be at least 2'),
+    ('decode.min_length', 7, 'min_length=7'),
     ('data.targets_start', 'eos', "targets_start=eos: expected one of 'sta"),
     ('data.task', 'nosuch', "config.data.task='nosuch' is none of the tasks"),
     ('train.batch_size', 10**11, '1 <= batch_size <= 1,000,000'),
@@ -217,8 +221,13 @@ READY --expect_hosts=4 | --expect_hosts=4: JAX has 1
 READY --expect_vocabulary=32100 | --expect_vocabulary=32100: found 359
 READY --expect_files=1024 | --expect_files=1024: found 1
 READY --nopreflight --expect_hosts=4 | need --preflight
-READY --nopreflight --dry_run --topology=v5e-17 | --topology=v5e-17: expected \
+main CONFIG --topology=v5e:4x4 | --topology=v5e:4x4 needs --dry_run
+main CONFIG --dry_run --topology=v5e-17 | --topology=v5e-17: expected \
 an accelerator type
+main CONFIG --dry_run --topology=h900:1x8 | expected a TPU slice like v5e:4x4 (v2
+main CONFIG --dry_run --topology=h100:8 | or GPUs like h100:1x8, hosts x GPUs
+main CONFIG --dry_run --topology=h100:0x8 | or GPUs like h100:1x8, hosts x GPUs
+main CONFIG --dry_run --topology=h100:1x8x1 | GPUs like h100:1x8, hosts x GPUs
 """.strip('\n').splitlines()
 SHORT = {
     'READY': 'main --preflight GOOD --config.data.vocabulary=byte',

@@ -1,7 +1,6 @@
 """Errors of a changed config.json in WORKDIR: one line, before all else."""
 
 import json
-import os
 
 import pytest
 
@@ -62,25 +61,12 @@ def test_a_changed_value_is_one_line(run, key, value, words):
   assert '\n' not in line and len(line) < len(str(path)) + 300
 
 
-@pytest.mark.parametrize(
-    'data, words',
-    [
-        (b'{"train": {"steps": 3}, "model": ', 'not JSON'),
-        (b' ' * (5 << 20), 'expected at most 4,194,304'),
-        (None, 'is a named pipe, expected'),
-    ],
-)
-def test_a_damaged_file_is_one_line(run, data, words):
+def test_a_damaged_file_is_one_line(run):
   """Other contents: tests/test_files.py."""
   path = run[0] / 'config.json'
-  path.unlink()
-  if data is None:
-    os.mkfifo(path)
-  else:
-    path.write_bytes(data)
-  with pytest.raises(InputError) as error, within():
+  path.write_text('{"train": {"steps": 3}, "model": ')
+  with pytest.raises(InputError, match=f'^{path}: not JSON'):
     locost_jax.load(run[0])
-  assert str(error.value).startswith(f'{path}: ') and words in str(error.value)
 
 
 def test_a_config_of_another_program_is_not_checked(tmp_path):

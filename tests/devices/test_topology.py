@@ -114,20 +114,3 @@ def test_a_compiler_that_is_not_installed(monkeypatch, name, words):
   with pytest.raises(InputError) as caught:
     topology.find(name)
   assert str(caught.value) == f'--topology={name}: compiling for {words}'
-
-
-@pytest.mark.parametrize(
-    'name, words',
-    [
-        ('h900:1x8', r'expected a TPU slice like v5e:4x4 \(v2, .*h100:1x8'),
-        ('v9', 'expected a TPU slice like v5e:4x4'),
-        ('', 'expected a TPU slice like v5e:4x4'),
-        ('h100', 'expected .* GPUs like h100:1x8, hosts x GPUs of a host '),
-        ('h100:8', 'expected .* GPUs like h100:1x8, '),
-        ('h100:0x8', 'expected .* GPUs like h100:1x8, '),
-        ('h100:1x8x1', 'expected .* GPUs like h100:1x8, '),
-    ],
-)
-def test_a_card_that_does_not_exist(name, words):
-  with pytest.raises(InputError, match=f'--topology={name}: {words}'):
-    topology.find(name)

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import pytest
 
 from locost_jax import main
-from locost_jax.devices import topology as topology_lib
 from locost_jax.errors import InputError
 from locost_jax.runs import preflight
 from tests.data.rows import write_jsonl
@@ -149,14 +148,3 @@ def test_a_cpu_is_not_ready(monkeypatch, run_command, data):
   )
   assert status == 2 and 'ready' not in out
   assert 'error: --preflight: JAX uses the CPU' in err
-
-
-def test_accelerator_types():
-  """Names, chips and axes as in the tables of Google's documentation."""
-  for name, topology in (
-      ('v5e-16', 'v5e:4x4'),
-      ('v6e-256', 'v6e:16x16'),
-      ('v5p-256', 'v5p:4x4x8'),
-      ('v6e:2x4', 'v6e:2x4'),
-  ):
-    assert topology_lib.name_slice(name) == topology

@@ -76,15 +76,6 @@ def test_only_regular_files_are_opened(directory, make, words):
     assert words in manifest.find_damage(directory)
 
 
-def test_a_pipe_as_manifest_is_damage(directory):
-  (directory / 'manifest.json').unlink()
-  os.mkfifo(directory / 'manifest.json')
-  with within():
-    assert manifest.find_damage(directory) == (
-        'manifest.json: is a named pipe, expected a regular file'
-    )
-
-
 def test_directories_that_are_links_are_not_entered(directory, tmp_path):
   os.rename(directory / 'params', tmp_path / 'elsewhere')
   os.symlink(tmp_path / 'elsewhere', directory / 'params')
