@@ -14,7 +14,6 @@ from ml_collections import ConfigDict
 
 from locost_jax import files
 from locost_jax import models
-from locost_jax.config import config_files
 from locost_jax.config import object_store
 from locost_jax.config import schema
 from locost_jax.errors import InputError
@@ -43,7 +42,6 @@ def find_settings(workdir, is_needed):
   Raises:
     InputError: it is needed, and there is no run.
   """
-  config_files.make_importable()
   copy = f'{workdir.rstrip("/")}/{phases_lib.CONFIG_FILE}'
   if object_store.is_uri(workdir):
     object_store.forget(workdir)
@@ -195,9 +193,7 @@ def list_differences(stored, config, keys='.*', free=_FREE):
 
 def default_values(model):
   """Returns the defaults of all keys of a run, as nested dicts."""
-  from configs import default  # loading the config made it importable
-
-  defaults = phases_lib.to_dict(default.get_config())
+  defaults = phases_lib.to_dict(schema.make_config())
   defaults['model'] = models.default_keys(model)
   return {
       **defaults,

@@ -51,6 +51,7 @@ def version(request, monkeypatch):
     return config
 
   monkeypatch.setattr(default, 'get_config', get_config)
+  monkeypatch.setattr(schema, 'make_config', get_config)
   _, make = models.MODELS['locost']
   monkeypatch.setitem(models.MODELS, 'locost', (LaterConfig, make))
 
