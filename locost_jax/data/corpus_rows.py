@@ -42,7 +42,6 @@ class Corpus(NamedTuple):
   # The version of `plain_text` of its records (record_versions): 0 has texts as
   # they are, 1 a blank between Chinese gap sentences.
   plain_text: int = 2
-  script: dict | None = None  # `cache.locate`'s part of it; None: from its rows
   script: dict | None = None  # of `cache.locate`'s key; None: see its rows
 
   def rows(self, split):

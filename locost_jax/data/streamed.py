@@ -41,11 +41,31 @@ class _Shards:
     self.window = functools.lru_cache(maxsize=2)(self._open)
     self._records = {}  # shard -> its number of records
 
+  def total(self):
+    """Returns the number of records in an epoch; None if shards are missing."""
+    is_whole = all(map(self._is_there, range(self._shards)))
+    return sum(self._records.values()) if is_whole else None
+
+  def sizes(self, epoch, index):
+    """Returns the number of records of each shard of a window; may wait."""
+    return [self._records[s] for s in self._find_window(epoch, index)]
+
+  def close(self):
+    """Ends the processes that work for it, if there are any."""
+
+  def wait(self, shards=None):
+    """Waits until shards exist (None: all)."""
+
+  def _is_there(self, shard):
+    return shard in self._records
+
   def _find_window(self, epoch, index):
-    """Returns the numbers of the shards of a window."""
-    return order.window_shards(
+    """Returns the numbers of the shards of a window, which exist then."""
+    shards = order.window_shards(
         self._shards, self._size, self._seed, epoch, index
     )
+    self.wait(shards)
+    return shards
 
 
 class BucketCache(_Shards):
@@ -79,17 +99,6 @@ class BucketCache(_Shards):
           f'shards have up to {most / object_store.GIB:,.4g} GiB; expected at '
           f'most config.data.bucket_disk={self._disk:g}'
       )
-
-  def total(self):
-    """Returns the number of records in an epoch."""
-    return sum(self._records.values())
-
-  def sizes(self, epoch, index):
-    """Returns the number of records of each shard of a window."""
-    return [self._records[s] for s in self._find_window(epoch, index)]
-
-  def close(self):
-    """Does nothing: no process works for it."""
 
   def _open(self, epoch, index):
     """Returns the caches of the shards of a window, copying what is missing."""
@@ -138,24 +147,10 @@ class StreamedCache(_Shards):
     )
     self.close = self._workers.close  # ends the background processes
 
-  def total(self):
-    """Returns the number of records in an epoch; None if shards are missing."""
-    is_whole = all(map(self._is_there, range(self._shards)))
-    return sum(self._records.values()) if is_whole else None
-
-  def sizes(self, epoch, index):
-    """Returns the number of records of each shard of a window; may wait."""
-    return [self._records[s] for s in self._wait_for_window(epoch, index)]
-
   def _open(self, epoch, index):
     """Returns the caches of the shards of a window; may wait."""
-    shards = self._wait_for_window(epoch, index)
-    return [records.Cache(shard_path(self._path, s)) for s in shards]
-
-  def _wait_for_window(self, epoch, index):
     shards = self._find_window(epoch, index)
-    self.wait(shards)
-    return shards
+    return [records.Cache(shard_path(self._path, s)) for s in shards]
 
   def _is_there(self, shard):
     if shard not in self._records:
