@@ -7,22 +7,29 @@ to compare with.
 
 import contextlib
 import functools
+from pathlib import Path
 
 import jax
 from jax.experimental import multihost_utils
 import numpy as np
 
+from locost_jax import files
 from locost_jax.config import decode_settings
+from locost_jax.config import kinds
 from locost_jax.config.progress import Progress
 from locost_jax.devices import collective
 from locost_jax.devices import compiling
 from locost_jax.devices import sharding
 from locost_jax.devices import watchdog
+from locost_jax.errors import disk_error
+from locost_jax.errors import InputError
 from locost_jax.evaluation import content
 from locost_jax.evaluation import metric_table
 from locost_jax.evaluation.metrics import metric as metric_lib
 from locost_jax.evaluation.metrics import protocols
 from locost_jax.generation import generate
+
+_TOKENS = kinds.list_of(kinds.list_of(kinds.integer(0, 10**7)))
 
 
 def check(config):
@@ -43,8 +50,8 @@ def measure(what, params, batches, metrics=None, generated=None):
     params: the model's parameters, on the mesh.
     batches: as from `pipeline.eval_batches`, this host's rows.
     metrics: replaces config.eval.metrics.
-    generated: a `generated_batches.GeneratedBatches`, for an evaluation that
-      can be stopped and continued.
+    generated: a `GeneratedBatches`, for an evaluation that can be stopped and
+      continued.
 
   Returns:
     ({'loss': nats per target token, 'accuracy': 0 to 1, 'rouge1': F1 x 100,
@@ -169,3 +176,73 @@ def _generate(what, params, batch, real):
   rows = len(tokens) // part.count
   start = rows * part.index
   return tokens[start : start + rows].tolist()
+
+
+class GeneratedBatches:
+  """The batches generated so far with one model on one split.
+
+  Generating takes nearly all of an evaluation's time. After an interruption, an
+  evaluation reuses the stored batches and generates only the rest. Each host has
+  a JSONL file: first the key, everything the tokens depend on; then {'tokens':
+  lists of ids} for each batch, in order.
+  """
+
+  def __init__(self, path, key):
+    """Reads this host's file, up to a damaged line, if it has the same key."""
+    self._path, self._journal, self._found = Path(path), None, []
+    files.check_regular(path)
+    try:
+      self._path.parent.mkdir(parents=True, exist_ok=True)
+      self._journal = files.Journal(open(path, 'a+b', buffering=0), key)
+      self._found = list(_read_tokens(self._journal.lines, path))
+    except OSError as error:
+      self._give_up(disk_error(error))
+    # Hosts generate together, so all start at the first batch missing on any.
+    count = min(collective.gather_rows([len(self._found)]))
+    self._found = self._found[:count]
+    if count:
+      collective.log(f'{count:,} batches were generated before ({path})')
+    if self._journal is not None:
+      self._journal.keep(count)
+      self._check()
+
+  def get(self, number, generate):
+    """Returns the tokens of a batch, stored before or now made by `generate`.
+
+    A write error is only logged.
+    """
+    if number < len(self._found):
+      return self._found[number]
+    tokens = generate()
+    if self._journal is not None:
+      self._journal.add({'tokens': tokens})
+      self._check()
+    return tokens
+
+  def remove(self):
+    """Removes the file, when the results are complete."""
+    if self._journal is not None:
+      self._journal.close()
+    self._path.unlink(missing_ok=True)
+
+  def _check(self):
+    if self._journal.problem:
+      self._give_up(self._journal.problem)
+
+  def _give_up(self, problem):
+    self._journal = None
+    collective.log(
+        f'{self._path}: {problem}: if this evaluation is stopped, it starts '
+        'again from the beginning'
+    )
+
+
+def _read_tokens(lines, path):
+  """Yields the tokens of lines up to a damaged one."""
+  for line in lines:
+    try:
+      tokens = files.parse_object(line, path).get('tokens')
+      files.check_value(path, 'tokens', tokens, _TOKENS)
+    except InputError:
+      return
+    yield tokens

@@ -22,7 +22,6 @@ from locost_jax.errors import InputError
 from locost_jax.evaluation import baselines
 from locost_jax.evaluation import content
 from locost_jax.evaluation import evaluate
-from locost_jax.evaluation import generated_batches
 from locost_jax.evaluation import metric_table
 from locost_jax.evaluation import predictions
 from locost_jax.evaluation.metrics import metric
@@ -235,7 +234,7 @@ def _measure_checkpoint(records, phase, found, params):
       hosts=jax.process_count(),
       versions=versions.installed(('locost_jax',)),
   )
-  generated = generated_batches.GeneratedBatches(
+  generated = evaluate.GeneratedBatches(
       setup.directory / 'evaluations' / name, depends_on
   )
   results = records.measure(params, generated=generated)

@@ -16,7 +16,6 @@ from locost_jax.errors import InputError
 from locost_jax.evaluation import baselines
 from locost_jax.evaluation import content
 from locost_jax.evaluation import evaluate
-from locost_jax.evaluation import generated_batches
 from locost_jax.evaluation import metric_table
 from locost_jax.evaluation import predictions
 from locost_jax.summarizing.summarizer import Summarizer
@@ -270,7 +269,7 @@ def test_a_stopped_evaluation_continues(setup, tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(evaluate, '_generate', generate_some)
     calls.clear()
-    generated = generated_batches.GeneratedBatches(path, dict(step=step))
+    generated = evaluate.GeneratedBatches(path, dict(step=step))
     return generated, measure(setup, make_batches(2), generated=generated)
 
   _, whole = run()

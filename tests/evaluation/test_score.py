@@ -9,10 +9,10 @@ import pytest
 from rouge_score import rouge_scorer
 
 from locost_jax import score
+from locost_jax.data import workers
 from locost_jax.errors import InputError
 from locost_jax.evaluation import predictions
 from locost_jax.evaluation.metrics import metric
-from locost_jax.evaluation.metrics import processes
 from locost_jax.evaluation.metrics import protocols
 from locost_jax.evaluation.metrics import rouge
 from tests import deadline
@@ -107,7 +107,7 @@ def test_processes_do_not_change_scores(name, monkeypatch):
   ]
   seen = []
   expected = rouge.score_rows(rows, protocol)
-  monkeypatch.setattr(processes, '_SMALL', 0)
+  monkeypatch.setattr(workers, '_SMALL', 0)
   scores = rouge.score_rows(
       rows, protocol, 2, lambda done, total: seen.append((done, total))
   )
@@ -123,9 +123,9 @@ import sys
 
 import jax
 
+from locost_jax.data import workers
 from locost_jax.evaluation import evaluate
 from locost_jax.evaluation import metric_table
-from locost_jax.evaluation.metrics import processes
 
 
 class Sized(str):  # its module, the main one, is not imported elsewhere
@@ -141,7 +141,7 @@ rows = [
   for one, other in zip(texts, texts[::-1])
 ]
 one = evaluate.score(metrics, rows)
-processes._SMALL = 0
+workers._SMALL = 0
 assert evaluate.score(metrics, rows) == one and one['rouge1'] < 100, one
 print(one['recall'])
 """

@@ -8,7 +8,7 @@ import pytest
 
 from locost_jax import main
 from locost_jax import score
-from locost_jax.evaluation.metrics import processes
+from locost_jax.data import workers
 from locost_jax.runs import evaluate_run
 from locost_jax.runs import final_table
 from tests import test_contributing
@@ -119,8 +119,8 @@ def test_a_config_of_ones_own(call, folder, run_command, monkeypatch):
     box.add(f'Subject: {row["summary"]}\n\n{row["document"]}')
   box.flush()
   # Even where there is much to score: other processes cannot import own.py.
-  monkeypatch.setattr(processes, '_FEW', -1)
-  monkeypatch.setattr(processes, '_SMALL', -1)
+  monkeypatch.setattr(workers, '_FEW', -1)
+  monkeypatch.setattr(workers, '_SMALL', -1)
   flags = [flag for flag in FLAGS if 'train_files=' not in flag]
   options = dict(config='--config=own.py', flags=flags)
   for steps in 2, 3:

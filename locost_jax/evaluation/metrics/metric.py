@@ -11,9 +11,9 @@ from typing import Any, Callable, NamedTuple
 import numpy as np
 
 from locost_jax import files
+from locost_jax.data import workers
 from locost_jax.errors import InputError
 from locost_jax.evaluation.metrics import intervals
-from locost_jax.evaluation.metrics import processes
 
 TEXT, MODEL, CONTENT, DOCUMENT = 'text', 'model', 'content', 'document'
 # Rows of the tables of `score --metrics`.
@@ -135,7 +135,7 @@ def score(metrics, predictions, references, contents=None, show=None):
   ]
   items = list(zip(predictions, given, strict=True))
   sums = [(metric.needs, metric.sums) for metric in metrics]
-  parts = processes.run(
+  parts = workers.map_texts(
       functools.partial(_sums, sums), items, _sizes, show=show
   )
   return means([part for found in parts for part in found])
@@ -181,7 +181,7 @@ def measure(metric, rows, settings):
 
 def of_rows(metric, rows, settings):
   """Returns the numbers of rows: float [n, columns]; NaN: no such number."""
-  found = processes.run(
+  found = workers.map_texts(
       functools.partial(_sums, [(metric.needs, metric.sums)]),
       [
           (row.prediction, {TEXT: row.references, DOCUMENT: row.document})
