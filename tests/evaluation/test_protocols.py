@@ -11,11 +11,10 @@ from rouge_score import rouge_scorer
 
 from locost_jax.data import pages
 from locost_jax.data import text as text_lib
-from locost_jax.data import words as words_lib
+from locost_jax.data import words
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
 from locost_jax.evaluation.metrics import rouge as rouge_lib
-from locost_jax.evaluation.metrics import words
 from tests.data.rows import read_jsonl
 
 GOLDEN = Path(__file__).parents[1] / 'golden' / 'perl_rouge.jsonl'
@@ -77,11 +76,11 @@ istlzyyed istlzyi
 def test_stems_of_perl_rouge():
   words_and_stems = STEMS.split()
   for word, stem in zip(words_and_stems[::2], words_and_stems[1::2]):
-    assert words.perl_stem(word) == stem
+    assert protocols.perl_stem(word) == stem
 
 
 def test_each_exception_of_wordnet_is_stemmed_as_in_perl_rouge():
-  pairs = [f'{form} {word}' for form, word in words.exceptions().items()]
+  pairs = [f'{form} {word}' for form, word in protocols.exceptions().items()]
   assert len(pairs) == 5930
   # Of the sorted entries of the script's database, as py-rouge 1.1 ships them.
   digest = hashlib.sha256('\n'.join(sorted(pairs)).encode()).hexdigest()
@@ -89,8 +88,8 @@ def test_each_exception_of_wordnet_is_stemmed_as_in_perl_rouge():
       digest
       == '60481de138176c681c3cd2f7a2b0e1500ab27fbfff5929720c0511b41d8b9134'
   )
-  for form, word in words.exceptions().items():
-    assert words.perl_stem(form) == (word if len(form) > 3 else form)
+  for form, word in protocols.exceptions().items():
+    assert protocols.perl_stem(form) == (word if len(form) > 3 else form)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +103,7 @@ def test_each_exception_of_wordnet_is_stemmed_as_in_perl_rouge():
     ],
 )
 def test_words_of_the_treebank(text, expected):
-  assert words.treebank(text) == expected.split()
+  assert protocols.treebank(text) == expected.split()
 
 
 @pytest.mark.parametrize(
@@ -124,7 +123,7 @@ def test_words_of_the_treebank(text, expected):
     ],
 )
 def test_words_of_any_script(text, expected):
-  assert words_lib.of_any_script(text) == expected.split()
+  assert words.of_any_script(text) == expected.split()
 
 
 def test_only_unicode_scores_other_scripts():

@@ -5,15 +5,17 @@ A protocol hands a tokenizer and a sentence splitter to rouge_score's
 ROUGE by points; a protocol's signature names them.
 """
 
+import functools
+from importlib import resources
 import importlib.metadata
+import re
 from typing import Callable, NamedTuple
 
 from locost_jax.data import text as text_lib
-from locost_jax.data import words as words_lib
+from locost_jax.data import words
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
 from locost_jax.evaluation.metrics import intervals
-from locost_jax.evaluation.metrics import words
 
 TYPES = ('rouge1', 'rouge2', 'rougeL', 'rougeLsum')
 MEAN, GEOMETRIC = 'rouge_mean', 'rouge_geometric_mean'
@@ -30,6 +32,99 @@ AUTO = 'auto'  # config.eval.protocol: 'unicode' or 'locost', see `choose`
 # Sentence splitters. Where a text has newlines, its lines are its sentences,
 # except for RULES_1, which joins hard-wrapped lines.
 RULES_1, RULES = 'locost_jax-1', 'locost_jax-3'
+# Endings that Perl ROUGE's stemmer removes in Porter's step 4.
+_STEP_4 = (
+    'al ance ence er ic able ible ant ement ou ism ate iti ous ive ize'
+).split()
+_BRACKETS = str.maketrans(
+    {
+        '(': ' lrb ',
+        ')': ' rrb ',
+        '[': ' lsb ',
+        ']': ' rsb ',
+        '{': ' lcb ',
+        '}': ' rcb ',
+    }
+)
+# Words that the Penn Treebank splits in two, but ROUGE's tokeniser does not.
+_NEGATIONS = re.compile(r"(?<=\w)(?=n['\u2019]t\b)")
+_COMPOUNDS = re.compile(
+    r'\b(can(?=not\b)|gon(?=na\b)|got(?=ta\b)|wan(?=na\b)|(?:gim|lem)(?=me\b))'
+)
+
+
+def latin_stemmed(text):
+  """Returns the words of rouge_score with its stemmer, NLTK's Porter."""
+  return _stemming_tokenizer().tokenize(text)
+
+
+@functools.cache
+def _stemming_tokenizer():
+  from rouge_score import tokenizers  # imports NLTK
+
+  return tokenizers.DefaultTokenizer(use_stemmer=True)
+
+
+def treebank(text):
+  """Returns the words of Perl ROUGE-1.5.5 -m after Penn Treebank tokens.
+
+  Stanford's tokeniser (CoreNLP 3.8) writes brackets as -LRB-, -RRB- and so on,
+  which Perl ROUGE reads as the words lrb and rrb. ROUGE drops all punctuation,
+  so the tokeniser's only other effect is to split contractions.
+  """
+  text = _NEGATIONS.sub(' ', text.lower().translate(_BRACKETS))
+  found = words.latin(_COMPOUNDS.sub(r'\1 ', text))
+  return [perl_stem(word) for word in found]
+
+
+@functools.cache
+def exceptions():
+  """Returns {irregular form: word} of WordNet 2.0."""
+  file = resources.files(__package__) / 'wordnet' / 'exceptions.txt'
+  lines = map(str.split, file.read_text('utf-8').splitlines())
+  return {form: word for word, *forms in lines for form in forms}
+
+
+@functools.cache
+def perl_stem(word):
+  """Returns the stem of a word in lower case, as Perl ROUGE-1.5.5 -m has it.
+
+  These are WordNet's exceptions, then Porter (1980).
+  Only words of more than three letters are stemmed. `wordnet/exceptions.txt` has
+  the 5,930 entries of the script's WordNet-2.0.exc.db, each line a word and its
+  irregular forms. Where WordNet lists a form twice, the entry read last counts;
+  the order adjectives, adverbs, nouns, verbs gives the published database ("best"
+  is "well"; "older" is missing).
+  """
+  if len(word) <= 3:
+    return word
+  return exceptions().get(word) or _porter().stem(word)
+
+
+@functools.cache
+def _porter():
+  """Returns Porter's stemmer as the script has it."""
+  from nltk.stem import porter  # takes a second
+
+  class Porter(porter.PorterStemmer):
+
+    def _ends_double_consonant(self, word):
+      return not word.endswith('yy') and super()._ends_double_consonant(word)
+
+    def _step4(self, word):
+      # The script removes up to three endings, one after the other.
+      is_long = lambda stem: self._measure(stem) > 1
+      # The s or t before -ion is part of the stem.
+      after_s_or_t = lambda stem: stem.endswith(('s', 't')) and is_long(stem)
+      for rules in (
+          [(ending, '', is_long) for ending in _STEP_4],
+          [('ment', '', is_long)],
+          [('ent', '', is_long), ('ion', '', after_s_or_t)],
+      ):
+        word = self._apply_rule_list(word, rules)
+      return word
+
+  return Porter(Porter.MARTIN_EXTENSIONS)
 
 
 class Protocol(NamedTuple):
@@ -54,13 +149,13 @@ _WHOLE = 'rouge1', 'rouge2', 'rougeL'
 _LOCOST = Protocol(
     name='locost',
     what='rouge_score, no stemmer; used by LOCOST and main --evaluate',
-    tokenize=words_lib.latin,
+    tokenize=words.latin,
     mean_of=_SENTENCES,
 )
 _PAGESUM = Protocol(
     name='pagesum',
     what='Perl ROUGE-1.5.5 -m on Treebank tokens, R-Lsum; PageSum',
-    tokenize=words.treebank,
+    tokenize=treebank,
     mean_of=_SENTENCES,
     tokens='ptb:1|ROUGE:1.5.5',
     stem='perl',
@@ -74,7 +169,7 @@ PROTOCOLS = {
         _LOCOST._replace(
             name='google',
             what='rouge_score with its stemmer; used by most papers since 2020',
-            tokenize=words.latin_stemmed,
+            tokenize=latin_stemmed,
             stem='nltk',
         ),
         _PAGESUM,
@@ -97,7 +192,7 @@ PROTOCOLS = {
         _LOCOST._replace(
             name='unicode',
             what='words of any script, for texts not in Latin letters',
-            tokenize=words_lib.of_any_script,
+            tokenize=words.of_any_script,
             tokens='words:1',
         ),
     )
@@ -123,15 +218,15 @@ def find(name, key='--protocol'):
 
 def choose(texts):
   """Returns the name of the protocol that AUTO stands for, by references."""
-  return 'locost' if words_lib.is_latin(texts) else 'unicode'
+  return 'locost' if words.is_latin(texts) else 'unicode'
 
 
 def counts(protocol, text):
   """Whether a protocol counts a word, and half of the letters, of a text."""
   if not protocol.tokenize(text):
     return False
-  is_any_script = protocol.tokenize is words_lib.of_any_script
-  return is_any_script or words_lib.is_latin([text])
+  is_any_script = protocol.tokenize is words.of_any_script
+  return is_any_script or words.is_latin([text])
 
 
 def on_lines(text, split):
