@@ -233,3 +233,4 @@ def test_group_size():
   assert long_conv.group_size(1, 768, 32768, 'gpu') == 768
   assert long_conv.group_size(1, 768, 1200000, 'gpu') == 111
   assert long_conv.group_size(4, 768, 1 << 28, 'gpu') == 1
+  assert long_conv.group_size(16, 768, 8192, 'tpu') == 64
