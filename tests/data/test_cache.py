@@ -1,7 +1,6 @@
 """data/records.py and data/cache.py: caches are complete and up to date."""
 
 import os
-import pathlib
 import pickle
 import shutil
 import signal
@@ -28,6 +27,7 @@ from tests.data.rows import locate
 from tests.data.rows import numbered
 from tests.data.rows import write_jsonl
 from tests.deadline import within
+from tests.evaluation import test_score
 
 
 @pytest.fixture
@@ -325,13 +325,6 @@ sys.stdin.read()
     os.kill(child, 0)  # it is running
     parent.kill()
     parent.wait()
-
-    def gone():
-      try:
-        return pathlib.Path(f'/proc/{child}/stat').read_text().split()[2] == 'Z'
-      except FileNotFoundError:
-        return True
-
     with within():
-      while not gone():
+      while test_score.is_running(str(child)):
         time.sleep(0.05)

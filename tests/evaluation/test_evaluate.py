@@ -391,11 +391,6 @@ def test_choice_of_the_metric_for_the_best_checkpoint(
   assert metric_table.choose_best_by(names, documents) == expected
 
 
-def test_auto_needs_a_metric():
-  with pytest.raises(InputError, match="'auto' is not measured.*gives nothing"):
-    metric_table.check((), metric_table.AUTO)
-
-
 def measure_on_eight_devices():
   assert jax.device_count() == 8
   config = tiny_run.make_config()
