@@ -35,6 +35,7 @@ RELEASE_MAX_LENGTH = 8192
 CPU_GROUP = 16
 CPU_ALL_BYTES = 16 << 20
 TPU_GROUP_BYTES = 64 << 20
+TPU_ROWS = 8  # of a tile in its vector memory
 GROUP_BYTES = 1 << 30
 
 
@@ -115,15 +116,18 @@ def group_size(batch, channels, n, backend=None):
 
   CPU: all if they fit CPU_ALL_BYTES, else 16, which is as fast as 64 and 128 at
   16K tokens. TPU: as many as fit TPU_GROUP_BYTES, so that they stay in its
-  vector memory, 128 MiB of a v5e. GPU: as many as fit a complex work area of
-  GROUP_BYTES (above 4 GB cuFFT fails, jax#9591).
+  vector memory, 128 MiB of a v5e, if these fill a tile. Else, and on a GPU: as
+  many as fit a complex work area of GROUP_BYTES (above 4 GB cuFFT fails,
+  jax#9591).
   """
   backend = backend or mesh_lib.platform()
   if backend == 'cpu':
     small = 4 * batch * channels * n <= CPU_ALL_BYTES
     return channels if small else min(channels, CPU_GROUP)
-  limit = TPU_GROUP_BYTES if backend == 'tpu' else GROUP_BYTES
-  return min(channels, max(1, limit // (8 * batch * n)))
+  few = TPU_GROUP_BYTES // (8 * batch * n)
+  if backend == 'tpu' and few >= TPU_ROWS:
+    return min(channels, few)
+  return min(channels, max(1, GROUP_BYTES // (8 * batch * n)))
 
 
 def conv_in_groups(u, spectrum, transform, group=None):

@@ -234,3 +234,4 @@ def test_group_size():
   assert long_conv.group_size(1, 768, 1200000, 'gpu') == 111
   assert long_conv.group_size(4, 768, 1 << 28, 'gpu') == 1
   assert long_conv.group_size(16, 768, 8192, 'tpu') == 64
+  assert long_conv.group_size(1, 768, 1200000, 'tpu') == 111
