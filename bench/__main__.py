@@ -29,7 +29,6 @@ import platform
 import re
 import shlex
 import sys
-import tempfile
 
 from locost_jax.config import speed
 
@@ -49,6 +48,8 @@ from locost_jax.config.progress import Progress
 from locost_jax.devices import memory
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
+from locost_jax.files import check_directory
+from locost_jax.files import check_regular
 from locost_jax.files import write
 
 QUESTIONS = 'encode', 'generate', 'train', 'pages'
@@ -91,11 +92,6 @@ def define_flags(values, argv):
   number('memory_limit', None, text)
   text = f'NAME,...: PyTorch models to compare with: {", ".join(peers.NAMES)}'
   words('against', [], text)
-  text = 'whether PyTorch models keep freed memory (faster), or return it to '
-  text += "the system (PyTorch's default)"
-  flags.DEFINE_enum(
-      'allocator', 'keep', ['keep', 'system'], text, flag_values=values
-  )
   text = 'DIR: write QUESTION.json here'
   flags.DEFINE_string('output', 'runs/bench', text, flag_values=values)
   commands.define_format(values, 'format of the result on stdout')
@@ -109,12 +105,14 @@ def main(values, arguments):
   from bench import programs  # imports JAX
 
   programs.check(question, config, lengths)
-  path = open_output(values.output, question)
+  check_directory('--output', values.output)
+  path = Path(values.output) / f'{question}.json'
+  check_regular(path)
+  path.parent.mkdir(parents=True, exist_ok=True)
   spec = make_spec(question, values, config)
   progress = Progress(seconds=10.0, at_once=True)
   report = lambda text: progress.write([f'bench {question}: {text}'])
-  kept = workers.KEPT if values.allocator == 'keep' else ''
-  against = [name + kept for name in values.against]
+  against = [name + workers.KEPT for name in values.against]
   result = run(spec, lengths, against, path, report)
   progress.wipe()
   print(json.dumps(result) if values.format == 'json' else describe(result))
@@ -142,22 +140,6 @@ def check(values, arguments):
     expected = 'expected positive integers, like 1024,4096'
     raise InputError(f'--lengths={",".join(given)}: {expected}')
   return question, sorted(set(map(int, given)))
-
-
-def open_output(directory, question):
-  """Makes the directory; returns DIR/QUESTION.json, which can be written."""
-  path = Path(directory) / f'{question}.json'
-  try:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    tempfile.TemporaryFile(dir=directory).close()
-  except OSError as error:
-    expected = 'expected a directory that can be written'
-    raise InputError(
-        f'--output={directory}: {error.strerror}; {expected}'
-    ) from None
-  if path.is_dir():
-    raise InputError(f'{path}: is a directory, expected a file')
-  return path
 
 
 def make_spec(question, values, config):

@@ -1,9 +1,14 @@
-"""One encoder layer, then the whole encoder, also next to PyTorch's models."""
+"""A layer, the encoder or a whole model, also next to PyTorch's models.
+
+A whole model reads documents and writes --tokens (table 4 of LOCOST). The
+weights are random, so exactly --tokens are written, the end mark last.
+"""
 
 import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from bench import programs
 from locost_jax.generation import generate
@@ -29,7 +34,12 @@ def prepare(spec):
       return {part: (None, facts)}  # the library does not keep them either
     args += (low_memory_encoder.kernels(model, params, L),)
   encode = programs.compile_encoder(model, *args)
-  return {part: programs.case(encode, *args, **facts)}
+  if spec['question'] != 'generate':
+    return {part: programs.case(encode, *args, **facts)}
+  write = programs.compile_writer(spec, model, params, encode.out_info)
+  size = max(map(programs.temp_bytes, (encode, write)))
+  facts = dict(documents=B, written=spec['tokens'], temp_bytes=size)
+  return {part: (lambda: np.asarray(write(params, encode(*args))), facts)}
 
 
 def _layer_cases(spec, model, params, facts):

@@ -59,8 +59,10 @@ def prepare(spec):
   if spec['question'] == 'train':
     call = make_step(spec, model, inputs, recomputes)
   elif spec['question'] == 'generate':
-    facts['written'] = spec['tokens']
-    call = make_generation(spec, model, inputs)
+    facts['written'] = count = spec['tokens']
+    options = dict(max_new_tokens=count, min_new_tokens=count, do_sample=False)
+    options['num_beams'] = spec['config']['decode']['num_beams']
+    call = torch.inference_mode()(lambda: model.generate(**inputs, **options))
   else:
     facts['tokens'] = B * L
     call = torch.inference_mode()(lambda: model.get_encoder()(**inputs))
@@ -88,16 +90,6 @@ def make_step(spec, model, inputs, recomputes):
     optimizer.zero_grad(set_to_none=True)
 
   return step
-
-
-def make_generation(spec, model, inputs):
-  """Returns a function that generates spec['tokens'] tokens from the input."""
-  import torch
-
-  tokens = spec['tokens']
-  options = dict(max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False)
-  options['num_beams'] = spec['config']['decode']['num_beams']
-  return torch.inference_mode()(lambda: model.generate(**inputs, **options))
 
 
 def make_t5_like(name, config, length):

@@ -96,11 +96,8 @@ def temp_bytes(program):
 
 def fits(size, spec):
   """Whether a program with this much memory may be timed."""
-  free = memory.free_device_bytes()
-  if free is None:
-    known = [spec['limit'], memory.free_host_bytes()]
-    free = min((n for n in known if n), default=float('inf'))
-  return size < SHARE_OF_FREE_MEMORY * free
+  limit = memory.free_device_bytes() or spec['limit']
+  return limit is None or size < SHARE_OF_FREE_MEMORY * limit
 
 
 def compile_writer(spec, model, params, memory):

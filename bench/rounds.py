@@ -98,7 +98,7 @@ def measure(spec, parts, out_of_memory, report):
   with contextlib.ExitStack() as stack:
     for part in [part for part in parts if part not in out_of_memory]:
       report(f'preparing {part}')
-      full = dict(spec, part=part, module=_module(spec['question'], part))
+      full = dict(spec, part=part, module=module_of(spec['question'], part))
       worker = run(part, part, lambda full=full: workers.Worker(full))
       if worker is None:
         continue
@@ -120,22 +120,23 @@ def measure(spec, parts, out_of_memory, report):
   return rows, device
 
 
-def _module(question, part):
-  is_ours = part in ('layer', 'steps', 'all') or part.endswith(OURS)
-  return f'bench.{question}' if is_ours else 'bench.peers'
+def module_of(question, part):
+  """Returns the module whose `prepare` measures a part of a question."""
+  if not (part in ('layer', 'steps', 'all') or part.endswith(OURS)):
+    return 'bench.peers'
+  return f'bench.{"encode" if question == "generate" else question}'
 
 
 def summarise(facts, answers):
   """Returns the numbers of a row from the answers of its rounds.
 
   Args:
-    facts: of the call. scale: all times are multiplied by it; documents and
-      tokens: how many a call reads; written: how many tokens it writes.
+    facts: of the call. documents and tokens: how many it reads; written: how
+      many tokens it writes.
     answers: see `workers.Measurement.run`.
   """
   times, cpu_times = (
-      [facts.get('scale', 1) * answer[key] for answer in answers]
-      for key in ('seconds', 'cpu_seconds')
+      [answer[key] for answer in answers] for key in ('seconds', 'cpu_seconds')
   )
   seconds = statistics.median(times)
   row = dict(seconds=seconds, cpu_seconds=statistics.median(cpu_times))

@@ -21,9 +21,8 @@ def prepare(spec):
   model, states, batch, compile_step = make_step(spec)
   B, T = spec['batch_size'], spec['tokens']
   facts = dict(documents=B, tokens=B * (spec['length'] + T), target_tokens=T)
-  if spec['part'] != 'steps':
-    policies, calls = {spec['part']: 'auto'}, {}
-  else:
+  policies, calls = {spec['part']: 'auto'}, {}
+  if spec['part'] == 'steps':
     forward = programs.compile_program(
         functools.partial(step_lib.token_sums, model=model),
         states[0].params,

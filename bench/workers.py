@@ -4,12 +4,12 @@ So each has its own peak memory, one above the memory limit can be stopped, and
 runs of two libraries can be interleaved.
 """
 
-import contextlib
 import importlib
 import multiprocessing
 import os
 import sys
 import time
+from unittest import mock
 
 from locost_jax.config import speed
 from locost_jax.devices import memory
@@ -71,7 +71,8 @@ class Worker:
     self._process = spawn.Process(
         target=_serve, args=(theirs, spec), daemon=True
     )
-    with _allocator(spec['part']):
+    tunables = {speed.TUNABLES: KEPT_TUNABLES} if KEPT in spec['part'] else {}
+    with mock.patch.dict(os.environ, tunables):
       self._process.start()
     theirs.close()
     try:
@@ -115,20 +116,6 @@ class Worker:
     if isinstance(answer, Exception):
       raise answer
     return answer
-
-
-@contextlib.contextmanager
-def _allocator(part):
-  """Processes started in it have the allocator that this part names."""
-  before = os.environ.get(speed.TUNABLES)
-  if KEPT in part:
-    os.environ[speed.TUNABLES] = KEPT_TUNABLES
-  try:
-    yield
-  finally:
-    os.environ.pop(speed.TUNABLES, None)
-    if before is not None:
-      os.environ[speed.TUNABLES] = before
 
 
 def _serve(pipe, spec):

@@ -26,8 +26,9 @@ def make_spec(job, question):
   spec = dict(job, question=question, config=config.to_dict())
   # `bench` calls each whole model so.
   spec['part'] = 'locost, kernels made' if question == 'encode' else 'locost'
-  is_account = job['part'] == 'memory'
-  spec['module'] = __name__ if is_account else f'bench.{question}'
+  spec['module'] = rounds.module_of(question, 'all')
+  if job['part'] == 'memory':
+    spec['module'] = __name__
   return spec | dict(dtype='bfloat16', seconds=SECONDS, limit=None)
 
 
