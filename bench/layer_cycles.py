@@ -20,8 +20,6 @@ from locost_jax.devices import topology
 from locost_jax.models import locost
 from locost_jax.models import low_memory_encoder
 
-RE = re.MULTILINE | re.DOTALL
-
 
 def compile_layer(length, documents, transform):
   """Returns the compiled program of a layer and its gradients."""
@@ -48,7 +46,7 @@ def compile_layer(length, documents, transform):
 
 def cycles(text):
   """Returns the estimated cycles of a program, with all turns of its loops."""
-  bodies = dict(re.findall(r'^(?:ENTRY )?%(\S+) \(.*?\{$(.*?)^\}', text, RE))
+  bodies = dict(re.findall(r'(?ms)^(?:ENTRY )?%(\S+) \(.*?{$(.*?)^}', text))
 
   def add_up(body):
     total = sum(map(int, re.findall(r'"estimated_cycles":"(\d+)"', body)))
@@ -59,7 +57,7 @@ def cycles(text):
       total += max(add_up(bodies[n]) for n in re.findall('%([^,]+)', names))
     return total
 
-  return add_up(bodies[re.search(r'^ENTRY %(\S+)', text, RE)[1]])
+  return add_up(bodies[re.search(r'(?m)^ENTRY %(\S+)', text)[1]])
 
 
 if __name__ == '__main__':

@@ -96,8 +96,10 @@ def temp_bytes(program):
 
 def fits(size, spec):
   """Whether a program with this much memory may be timed."""
-  limit = memory.free_device_bytes() or spec['limit']
-  return limit is None or size < SHARE_OF_FREE_MEMORY * limit
+  free = memory.free_device_bytes() or min(
+      filter(None, [spec['limit'], memory.free_host_bytes(), float('inf')])
+  )
+  return size < SHARE_OF_FREE_MEMORY * free
 
 
 def compile_writer(spec, model, params, memory):

@@ -50,6 +50,7 @@ KEYS = [
     ('data.vocabulary_size', 999999999999, '104 <= vocabulary_size <= 1,0'),
     ('decode.start', 'eos', "expected one of '', 'start_id', 'bos'"),
     ('eval.metrics', "('loss','rogue')", "'rogue' is none of"),
+    ('eval.metrics', '()', "'auto' is not measured"),
     ('checkpoint.metric', 'bleu', "checkpoint.metric='bleu' is not mea"),
     ('decode.method', 'beam', 'num_beams=1 must be at least 2'),
     ('decode.min_length', 7, 'min_length=7'),
