@@ -33,8 +33,16 @@ Three peak learning rates are in circulation, all followed by 1 / sqrt(step):
   --config.optim.learning_rate=0.01;
 - its Table 8 prints 2e4 / sqrt(max(step, 10^4)), that is 200: a misprint;
 - the released code has 0.02 sqrt(10001) / sqrt(max(step + 1, 10001)) for AdamW:
-  0.02 for 10,000 steps, then 2 / sqrt(step). That is here. AdamW at 0.02
-  without a warm-up is unusual; --config.optim.warmup_steps=10000 adds one.
+  0.02 for 10,000 steps, then 2 / sqrt(step). That is here.
+
+None diverged in 1,000 steps on English novels (512 tokens, batch 4), but AdamW
+at 0.02 learned little more than which tokens are frequent. Validation loss of
+models of 1.3M and 7.6M parameters, 28 November 2026:
+
+  Adafactor 0.01                     5.14  5.04
+  AdamW 0.001, warm-up of 100 steps  5.61
+  AdamW 0.02, warm-up of 100 steps   6.09  6.25
+  AdamW 0.02                         6.17  6.21
 """
 
 from configs import default

@@ -12,7 +12,6 @@ import pytest
 from locost_jax import files
 from locost_jax import models
 from locost_jax.devices import sharding
-from locost_jax.errors import InputError
 from locost_jax.evaluation import baselines
 from locost_jax.evaluation import content
 from locost_jax.evaluation import evaluate
