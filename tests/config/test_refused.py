@@ -48,6 +48,8 @@ KEYS = [
     ('data.target_buckets', '("a",)', "data.target_buckets=('a',): expected"),
     ('data.max_input_length', 10**12, '2 <= max_input_length <= 100,000,000'),
     ('data.vocabulary_size', 999999999999, '104 <= vocabulary_size <= 1,0'),
+    ('data.query_in', 'last', "expected one of '', 'every', 'first'"),
+    ('data.pages', 'sections', "expected one of '', 'spatial'"),
     ('decode.start', 'eos', "expected one of '', 'start_id', 'bos'"),
     ('eval.metrics', "('loss','rogue')", "'rogue' is none of"),
     ('eval.metrics', '()', "'auto' is not measured"),

@@ -450,10 +450,8 @@ def test_without_sections_pages_are_spatial(sections, tmp_path, capfd):
 @pytest.mark.parametrize(
     'data,message',
     [
-        (dict(query_in='last'), "query_in=last: expected one of '', 'every'"),
         (dict(query_in='every'), 'a document of one sequence has no pages; '),
         (dict(document_length=9), 'document_length=9: expected 0, or with'),
-        (dict(pages='sections'), 'pages=sections: expected one of'),
         (
             dict(pages='chunks', task='python_docs_gsg'),
             "'chunks': gap sentences are not cut",
