@@ -33,8 +33,6 @@ from locost_jax.runs import preflight
 from locost_jax.vocabularies import vocabulary
 from locost_jax.workdir import phases as phases_lib
 
-_FILES = 'train_files', 'validation_files', 'test_files'
-
 
 def main(values, arguments):
   """Prints what a run needs; raises an InputError for what it would refuse."""
@@ -77,10 +75,11 @@ def find_slice(name):
 
 def list_files(config):
   """Yields (key, path) of what a run reads besides its code and WORKDIR."""
-  data = config.data
-  if data.cache_dir:  # then nothing else of the data needs to be there
+  data, texts = config.data, ('train_files', 'validation_files', 'test_files')
+  if data.cache_dir:  # the texts need not be there
     yield 'data.cache_dir', data.cache_dir
-  for key in () if data.cache_dir else _FILES:
+    texts = ()
+  for key in texts:
     if isinstance(data[key], str):  # not a Function
       for pattern in filter(None, map(str.strip, data[key].split(','))):
         for path in sorted(glob.glob(pattern, recursive=True)) or [pattern]:
@@ -89,7 +88,7 @@ def list_files(config):
     yield 'data.vocabulary', data.vocabulary
   if config.train.init_from:
     yield 'train.init_from', config.train.init_from
-  for task in () if data.tfds_dir or data.cache_dir else tasks.members(config):
+  for task in tasks.members(config) if texts and not data.tfds_dir else ():
     if task not in (*corpus_lib.BUILT_IN, 'jsonl'):
       yield 'data.corpora_dir', os.path.join(data.corpora_dir, task)
 

@@ -28,15 +28,14 @@ class InputError(ValueError):
   """A wrong file, key, field or value; the message is one clear line.
 
   The message names the file or key, its value and the expected value. Commands
-  print it without a traceback and exit with status 2.
+  print it without a traceback and exit with `status`.
   """
+
+  status = 2
 
 
 class Unavailable(InputError):
-  """What does not answer now, although it was asked again and again.
-
-  Commands exit with `status`: the same command may succeed later.
-  """
+  """A server that did not answer after all retries, but may answer later."""
 
   status = AGAIN
 

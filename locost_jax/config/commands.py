@@ -155,7 +155,7 @@ def one_line_errors():
     yield
   except InputError as error:
     line = object_store.original(' '.join(str(error).split()))
-    line, status = f'error: {line}', getattr(error, 'status', 2)
+    line, status = f'error: {line}', error.status
   except Stopped as error:
     line, status = error, error.status
   except OSError as error:

@@ -207,8 +207,8 @@ def _own_files(config, settings):
 def _of_caches(config, settings):
   """Returns the Corpus that the caches in config.data.cache_dir are made of.
 
-  Its files need not be here, and nothing is read from them; own files must have
-  the names that config.data has. None: there are no such caches.
+  Its texts are not here: `read` raises an InputError. Own files must have the
+  names that config.data has. None: there are no such caches.
   """
   data, keys, task = config.data, {}, config.data.task
   home = object_store.local(data.cache_dir, ('*/key.json',), data.bucket_disk)
@@ -238,12 +238,14 @@ def _of_caches(config, settings):
         )
 
   def made_of(split):
-    if split not in keys:
-      raise InputError(
-          f'{data.cache_dir}: has no cache of the {split} split of {task}, '
-          'whose files are not here'
-      )
-    return keys[split]['corpus']
+    return keys[split]['corpus'] if split in keys else read(split)
+
+  def read(split, shard=None):
+    del shard
+    raise InputError(
+        f'{data.cache_dir}: has no cache of the {split} split of {task} that is '
+        'whole, and its texts are not here'
+    )
 
   if not keys:
     return None
@@ -253,7 +255,7 @@ def _of_caches(config, settings):
   return corpus_rows.Corpus(
       name=task,
       splits=dict.fromkeys(splits, []) | names,
-      read=lambda split, _: made_of(split) and iter(()),
+      read=read,
       gsg=settings,
       held_out=some['corpus'].get('held_out', False),
       made_of=made_of,

@@ -47,13 +47,15 @@ def raising_together():
   except (InputError, Stopped) as error:
     if jax.process_count() == 1:
       raise
-    problem, status = str(error), getattr(error, 'status', None)
+    problem, status = str(error), error.status
   except OSError as error:
     if error.errno not in FULL or jax.process_count() == 1:
       raise
-    problem = f'{error.filename}: {error.strerror}'
+    problem, status = f'{error.filename}: {error.strerror}', InputError.status
   for problem, status in filter(any, gather_rows([[problem, status]])):
-    raise Stopped(problem, status) if status else InputError(problem)
+    if status == InputError.status:
+      raise InputError(problem)
+    raise Stopped(problem, status)
 
 
 @contextlib.contextmanager

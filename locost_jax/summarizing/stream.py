@@ -235,13 +235,11 @@ def _generate(summarizer, batch, shape, options, progress):
   watch('encoding', 0, 1)
   kept, masks, scores = {}, [], []
 
-  def look(name, result):
-    if name == 'scores':
-      scores.extend(result)
-    elif summarizer.config.select != 'none':
-      masks.extend(np.asarray(result['mask']))
-    if name == 'memory' and options.keep_memory:
-      kept.update(result)
+  def look(memory):
+    if options.keep_memory:
+      kept.update(memory)
+    if summarizer.config.select != 'none':
+      masks.extend(np.asarray(memory['mask']))
 
   try:
     with compiling.describe(compiling.shape_of(inputs)):
@@ -251,7 +249,8 @@ def _generate(summarizer, batch, shape, options, progress):
           seed=options.seed,
           settings=options.settings,
           progress=watch,
-          on_result=look,
+          on_encoded=look,
+          on_scores=scores.extend,
       )
   except (jax.errors.JaxRuntimeError, MemoryError) as error:
     if not memory.is_out_of_memory(error):

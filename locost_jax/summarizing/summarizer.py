@@ -137,7 +137,8 @@ class Summarizer:
       seed: int = 0,
       settings: decode_settings.Settings | None = None,
       progress: Callable | None = None,
-      on_result: Callable | None = None,
+      on_encoded: Callable | None = None,
+      on_scores: Callable | None = None,
       global_attention_mask: ArrayLike | None = None,
       **options,
   ) -> np.ndarray:
@@ -149,9 +150,8 @@ class Summarizer:
         pad.
       seed: of sampling. What is drawn depends on it and on the document only.
       settings: what `options` change; None: plain greedy search.
-      progress: None, or called as in `generate.Steps`.
-      on_result: None, or called with ('memory', all that the decoder reads), then
-        ('scores', float [B], those of `decode`).
+      progress, on_encoded: None, or called as in `generate.Steps`.
+      on_scores: None, or called with the scores of `generate`, float [B].
       global_attention_mask: of the shape of inputs, 1 at an LED's global
         tokens, one or more a row; None: see `models.led`.
       **options: options of `decode_settings.Settings`: max_length=512,
@@ -187,7 +187,6 @@ class Summarizer:
     model = self.model
     if global_attention_mask is not None:
       model, input_mask = self._mark(input_mask, global_attention_mask)
-    report = on_result or (lambda *_: None)
     tokens, scores = generate.generate(
         model,
         self.params,
@@ -195,9 +194,10 @@ class Summarizer:
         np.pad(input_mask, padding),
         settings,
         seeds,
-        generate.Steps(kernels, progress, functools.partial(report, 'memory')),
+        generate.Steps(kernels, progress, on_encoded),
     )
-    report('scores', np.asarray(scores))
+    if on_scores:
+      on_scores(np.asarray(scores))
     tokens = np.asarray(tokens)
     used = np.flatnonzero((tokens != settings.pad_id).any(0))
     return tokens[:, : used.max(initial=-1) + 1]

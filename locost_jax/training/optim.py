@@ -135,8 +135,7 @@ def make_optimizer(config, steps, params):
   state and do not count in the clipped norm. Of `params` only paths are read.
 
   Raises:
-    InputError: as in `check`, a group's regex matches no path, or every
-      parameter is frozen.
+    InputError: a group's regex matches no path, or every parameter is frozen.
   """
   factors = group_factors(config.groups, params)
   if not any(factors.values()):

@@ -173,8 +173,13 @@ def test_shards_are_copied_window_by_window(bucket, tmp_path, monkeypatch):
   cache.close()
   bucket.put_tree('made', 'caches')
   largest = sorted(x.stat().st_size for x in Path('made').rglob('*.array_rec*'))
-  for folder in 'made', 'data':
-    shutil.rmtree(folder)
+  shutil.rmtree('data')
+  shutil.rmtree(next(Path('made').glob('*/00001')))
+  cache = open_it()
+  with pytest.raises(InputError, match='whole, and its texts are not here'):
+    cache.wait()
+  cache.close()
+  shutil.rmtree('made')
   config.data.cache_dir = f'{HOME}/caches'
   config.data.bucket_disk = (sum(largest[-2:]) + 1) / object_store.GIB
   less = (sum(largest[-2:]) - 1) / object_store.GIB
@@ -202,6 +207,13 @@ def test_shards_are_copied_window_by_window(bucket, tmp_path, monkeypatch):
   del bucket.objects[gone]
   object_store.forget(f'{HOME}/caches')
   with pytest.raises(InputError, match=r'/00001/stats.json: No such file'):
+    open_it()
+  key = next(x for x in bucket.objects if re.search('-train-[^/]*/key.json', x))
+  other = json.loads(bucket.objects[key][0])
+  other['corpus']['held_out'] = 'other rows'
+  bucket.put('caches/jsonl-train-other/key.json', json.dumps(other))
+  object_store.forget(f'{HOME}/caches')
+  with pytest.raises(InputError, match='has caches of several texts of jsonl'):
     open_it()
 
 

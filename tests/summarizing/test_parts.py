@@ -179,12 +179,12 @@ def test_confidence_equals_a_loop(run, options):
   summarizer = locost_jax.load(run)
   settings = decode_settings.change(summarizer.settings, options)
   text = 'Another house is old, and this one is not.'
-  inputs, found = [summarizer.tokenize(text)], {}
+  inputs, scores = [summarizer.tokenize(text)], []
   (tokens,) = summarizer.generate(
-      inputs, settings=settings, on_result=found.__setitem__
+      inputs, settings=settings, on_scores=scores.extend
   )
   padded = np.pad(tokens, (0, 2), constant_values=settings.pad_id)
-  done = stream.Done(job_of(text), None, None, padded, score=found['scores'][0])
+  done = stream.Done(job_of(text), None, None, padded, score=scores[0])
   assert parts_lib.confidence(settings, done) == pytest.approx(
       reference_confidence(summarizer, text, tokens), abs=2e-5
   )
