@@ -101,12 +101,13 @@ class Released:
   def read(self, path):
     """Returns a parameter: a new float32 array; its copies must be equal."""
     source, shape = self.sources[path], self._abstract[path].shape
+    released = source.released_shape(shape)
     if source.is_stacked:
       array = np.empty(shape, np.float32)
       for i, name in enumerate(source.names):
-        array[i] = source.form[0](self._read(name, shape[1:]))
+        array[i] = source.form[0](self._read(name, released))
       return array
-    array = source.form[0](self._read(source.names[0], shape))
+    array = source.form[0](self._read(source.names[0], released))
     return np.ascontiguousarray(array, np.float32)
 
   def _read(self, name, shape):

@@ -77,6 +77,24 @@ def test_names_with_and_without_a_prefix(rename, tmp_path):
   jax.tree.map(np.testing.assert_array_equal, found.params, want.params)
 
 
+def test_a_bart_without_the_bias_of_its_logits(tmp_path):
+  """As facebook/bart-base is: the tensors of a BartModel."""
+  want = locost_jax.load(GOLDEN / 'bart')
+  tensors = load_file(GOLDEN / 'bart' / STORED)
+  del tensors['final_logits_bias']
+  tensors = {name.removeprefix('model.'): x for name, x in tensors.items()}
+  save_file(tensors, tmp_path / STORED)
+  shutil.copy(GOLDEN / 'bart' / 'config.json', tmp_path)
+  found = locost_jax.load(tmp_path)
+  bias = want.params['logits_bias']
+  tokens = np.arange(3, 9)[None]
+  np.testing.assert_allclose(
+      found.logits(tokens, tokens) + bias,
+      want.logits(tokens, tokens),
+      atol=1e-6,
+  )
+
+
 def test_keys_of_simcas_in_config_json():
   """A plain release has no keys: its tensors identify the model."""
   config = configs.model_config(SIMCAS)
