@@ -36,6 +36,7 @@ MOST_BYTES = 1 << 22  # of a config or another small file of a run
 # Of a vocabulary's files: the largest in use have about 40 MB.
 MOST_TOKENIZER_BYTES = 1 << 28
 MOST_DEPTH = 16
+_POINTER = b'version https://git-lfs.'  # what a clone without Git LFS has
 _SHOWN = 60  # characters of a value in a message
 
 
@@ -272,7 +273,7 @@ def open_regular(path, follow=True):
 
   Raises:
     FileNotFoundError, NotADirectoryError: the file does not exist.
-    InputError: it is not a regular file, or cannot be opened.
+    InputError: it is no regular file, a pointer to one, or cannot be opened.
   """
   flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
   if not follow:
@@ -291,7 +292,13 @@ def open_regular(path, follow=True):
   except InputError:
     os.close(descriptor)
     raise
-  return os.fdopen(descriptor, 'rb')
+  file = os.fdopen(descriptor, 'rb')
+  if file.peek(len(_POINTER)).startswith(_POINTER):
+    file.close()
+    raise InputError(
+        f'{path}: a pointer of Git LFS; `git lfs pull` gets the file'
+    )
+  return file
 
 
 def read_bytes(path, most=MOST_BYTES):

@@ -135,6 +135,13 @@ def test_pipes_as_weights(release, name):
   )
 
 
+@pytest.mark.parametrize('name', [WEIGHTS, 'pytorch_model.bin'])
+def test_a_clone_without_git_lfs(release, name):
+  (release / WEIGHTS).unlink()
+  (release / name).write_text('version https://git-lfs.github.com/spec/v1\n')
+  assert '/' + name + ': a pointer of Git LFS; `git lfs' in refused(release)
+
+
 @pytest.mark.parametrize(
     'index, words',
     [
