@@ -24,7 +24,7 @@ from locost_jax.hugging_face import hub
 
 NAMES = """pszemraj/long-t5-tglobal-base-16384-book-summary facebook/bart-large-cnn
 allenai/led-large-16384-arxiv allenai/PRIMERA google/pegasus-x-base
-google/bigbird-pegasus-large-arxiv google/pegasus-cnn_dailymail
+google/bigbird-pegasus-large-arxiv google/pegasus-cnn_dailymail facebook/bart-base
 google/flan-t5-base csebuetnlp/mT5_multilingual_XLSum facebook/mbart-large-50""".split()
 TEXT = ' '.join((Path(__file__).parents[1] / 'LICENSE').read_text().split())
 LENGTH, WRITTEN = 800, 128  # most tokens of the text, of a summary

@@ -393,17 +393,23 @@ _IDS = (
     ('pad_id', 'pad_token_id'),
     ('start_id', 'decoder_start_token_id'),
 )
+# Ids that may be several; the Trainer of transformers 5 makes lists.
+_ENDS = 'eos_token_id', 'forced_eos_token_id'
 # What else changes a text in transformers -> the value that changes nothing.
-_NOT_FOLLOWED = dict.fromkeys(
-    'bad_words_ids begin_suppress_tokens constraints diversity_penalty '
-    'dola_layers epsilon_cutoff eta_cutoff exponential_decay_length_penalty '
-    'force_words_ids forced_decoder_ids max_time min_new_tokens min_p '
-    'penalty_alpha sequence_bias stop_strings suppress_tokens top_h'.split(),
-    0,
-) | dict.fromkeys(
-    'encoder_repetition_penalty guidance_scale num_beam_groups '
-    'typical_p'.split(),
-    1,
+_NOT_FOLLOWED = (
+    dict.fromkeys((f'further {key}' for key in _ENDS), 0)
+    | dict.fromkeys(
+        'bad_words_ids begin_suppress_tokens constraints diversity_penalty '
+        'dola_layers epsilon_cutoff eta_cutoff exponential_decay_length_penalty '
+        'force_words_ids forced_decoder_ids max_time min_new_tokens min_p '
+        'penalty_alpha sequence_bias stop_strings suppress_tokens top_h'.split(),
+        0,
+    )
+    | dict.fromkeys(
+        'encoder_repetition_penalty guidance_scale num_beam_groups '
+        'typical_p'.split(),
+        1,
+    )
 )
 _LENGTH, _ID = kinds.integer(1, 10**7), kinds.integer(0, 10**7)
 _KINDS = {
@@ -527,11 +533,18 @@ def generation_settings(directory, report=lambda line: None, has_start=False):
 
 
 def _read(directory, name):
-  """Returns the values of a file that are not null; {} without the file."""
+  """Returns the values of a file that are not null; {} without the file.
+
+  Of several end tokens the first is the id, the others are `_NOT_FOLLOWED`.
+  """
   try:
     values = files.read_object(os.path.join(directory, name))
   except FileNotFoundError:
     return {}
+  for key in _ENDS:
+    if isinstance(values.get(key), list) and values[key]:
+      values[key], *others = values[key]
+      values[f'further {key}'] = [x for x in others if x != values[key]]
   return {key: x for key, x in values.items() if x is not None}
 
 

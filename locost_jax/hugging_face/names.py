@@ -155,6 +155,8 @@ _BART = {
         {'self_attention': 'self_attn', 'cross_attention': 'encoder_attn'},
     ),
 }
+# Of fairseq, in old files; and the positions that PEGASUS computes, in some.
+_VERSIONS = 'model.encoder.version', 'model.decoder.version'
 _POSITIONS = (
     'model.encoder.embed_positions.weight',
     'model.decoder.embed_positions.weight',
@@ -265,8 +267,7 @@ def _like_bart(config, tied):
       },
       {f'{prefix}shared.weight': copies},
       prefix=prefix,
-      # Some files have the positions that PEGASUS computes.
-      unread=_POSITIONS if config.get('sinusoidal') else (),
+      unread=_VERSIONS + (_POSITIONS if config.get('sinusoidal') else ()),
       zeros=('final_logits_bias',),
       # transformers 5 ties all or nothing.
       writes_copies=not tied,

@@ -74,7 +74,9 @@ class Released:
       if configs.has_tied_head(directory):
         self.stored[head], self.copies[head] = self.stored[embedding], []
     missing = [name for name in needed if name not in self.stored]
-    used = {*self.stored.values(), *self.unread}.union(*self.copies.values())
+    used = {found[name] for name in self.unread}.union(
+        self.stored.values(), *self.copies.values()
+    )
     unused = sorted(self.tensors.names() - used)
     wrong = []
     if missing:

@@ -60,7 +60,7 @@ def test_values_of_config_json(release, key, value, words):
         ('num_beams', '4', 'num_beams="4": expected an integer'),
         ('max_length', 'x', 'max_length="x": expected an integer'),
         ('max_new_tokens', 0, 'max_new_tokens=0: expected an integer, 1'),
-        ('eos_token_id', [1, 2], 'eos_token_id=[1, 2]: expected an integer'),
+        ('eos_token_id', [[1], 2], 'eos_token_id=[1]: expected an integer'),
         ('length_penalty', 'x', 'length_penalty="x": expected a finite n'),
         ('top_p', 1.5, 'top_p=1.5: expected 0 <= top_p <= 1'),
         ('do_sample', 'yes', 'do_sample="yes": expected True or False'),
@@ -86,13 +86,17 @@ def test_config_json_is_not_checked_if_it_is_not_used(release):
 def test_settings_that_are_not_followed_are_named(release, capsys):
   neutral = dict(num_beams=2, num_beam_groups=1, min_p=None, bad_words_ids=[])
   neutral |= dict(encoder_repetition_penalty=1.0, diversity_penalty=0.0)
+  neutral |= dict(eos_token_id=[2, 2], forced_eos_token_id=[3])
   path = release / 'generation_config.json'
   path.write_text(json.dumps(neutral))
-  locost_jax.load(release)
+  settings = locost_jax.load(release).settings
+  assert (settings.eos_id, settings.forced_last_token) == (2, 3)
   assert capsys.readouterr().err == ''
-  path.write_text(json.dumps(neutral | dict(typical_p=0.2, stop_strings=['x'])))
-  locost_jax.load(release)
-  said = f'{release}: stop_strings, typical_p: not followed in generating\n'
+  other = dict(typical_p=0.2, stop_strings=['x'], eos_token_id=[2, 5])
+  path.write_text(json.dumps(neutral | other))
+  assert locost_jax.load(release).settings.eos_id == 2
+  said = 'further eos_token_id, stop_strings, typical_p'
+  said = f'{release}: {said}: not followed in generating\n'
   assert capsys.readouterr().err == said
 
 

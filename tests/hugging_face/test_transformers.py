@@ -306,6 +306,20 @@ def check_logits(model, directory):
   np.testing.assert_allclose(got, want, rtol=0, atol=5e-5)
 
 
+@pytest.mark.parametrize(
+    'name', ('mbart', 'pegasus', 'led', 'pegasus_x', 'bigbird_pegasus')
+)
+def test_a_model_without_its_head(name, tmp_path):
+  """Its tensors have other names, and lack the bias of the logits."""
+  model = make(*MODELS[name], tmp_path / 'whole')
+  model.base_model.save_pretrained(tmp_path / 'bare')
+  if hasattr(model, 'final_logits_bias'):
+    model.final_logits_bias.zero_()
+  if name == 'mbart':
+    change_json(tmp_path / 'bare/config.json', decoder_start_token_id=7)
+  check_logits(model, tmp_path / 'bare')
+
+
 @pytest.mark.parametrize('name', ('pegasus_x', 'bigbird_pegasus'))
 def test_gradients(name, tmp_path):
   """Of every parameter; a document has padding."""
