@@ -109,7 +109,7 @@ def hide_marks(spec, marks):
 
 
 def is_byte_level(spec, path):
-  """Whether a tokenizer.json is byte-level BPE, or else Unigram; InputError."""
+  """Whether a tokenizer.json is byte-level BPE; InputError: of no known kind."""
 
   def types(key):
     """Returns the types of a step, or of its substeps."""
@@ -134,10 +134,12 @@ def is_byte_level(spec, path):
       and all('Metaspace' in types(key) for key in ('pre_tokenizer', 'decoder'))
   ):
     return False
+  if kind == 'WordPiece' and types('decoder') == ['WordPiece']:
+    return False
   steps = '+'.join(map(str, types('pre_tokenizer'))) or 'nothing'
   raise InputError(
       f'{path}: a {kind} model of words cut by {steps}; expected '
-      'byte-level BPE, or Unigram with a metaspace and an unknown '
+      'byte-level BPE, WordPiece, or Unigram with a metaspace and an unknown '
       'token'
   )
 

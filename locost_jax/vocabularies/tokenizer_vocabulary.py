@@ -1,12 +1,13 @@
 """Vocabularies in the files of Hugging Face's `tokenizers` library.
 
-There are two kinds, with the interface of vocabularies/vocabulary.py:
+There are three kinds, with the interface of vocabularies/vocabulary.py:
 
 - byte-level BPE (GPT-2, BART, LED): bytes are written as letters, and pairs in
   words (with the space before them) are merged in the order of merges.txt.
   decode(encode(text)) is the text, except for lone surrogates and for spaces
   that an added token such as ' <mask>' absorbs.
 - Unigram with a metaspace (mBART; T5 without its spiece.model).
+- WordPiece (Chinese BARTs with BERT's tokenizer).
 
 tokenizer_json.py lists the files.
 

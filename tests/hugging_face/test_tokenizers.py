@@ -2,6 +2,7 @@
 
 import pytest
 import sentencepiece
+import tokenizers
 
 from locost_jax.errors import InputError
 from locost_jax.summarizing import documents
@@ -179,3 +180,22 @@ def test_an_mt5_of_its_sentencepiece_model(tmp_path):
   assert ours.encode(text) == theirs.encode(text)
   assert (ours.extra_ids, ours.size) == (0, theirs.get_piece_size())
   assert len(ours.sentinel_ids) == 100
+
+
+def test_a_bart_with_the_tokenizer_of_bert(tmp_path):
+  texts = (*TEXTS, 'The Dogs sat, unseen [SEP] \u72d7\u5750\u5728.')
+  made = tokenizers.BertWordPieceTokenizer()
+  made.train_from_iterator(texts, vocab_size=90, min_frequency=1)
+  made.save_model(str(tmp_path))
+  theirs = transformers.BertTokenizer.from_pretrained(tmp_path)
+  theirs.save_pretrained(tmp_path)
+  # Chinese BARTs say so; BERT's tokenizer has no token of that name.
+  (tmp_path / 'config.json').write_text('{"eos_token_id": 3}')
+  ours = vocabulary_lib.load_vocabulary(tmp_path)
+  marks = theirs.cls_token_id, theirs.pad_token_id, theirs.sep_token_id
+  assert marks == (ours.bos_id, ours.pad_id, ours.eos_id)
+  for text in (*texts[:-1], texts[-1].replace('[SEP]', '')):
+    ids = theirs(text).input_ids
+    assert read(ours, text) == ids
+    assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
+  assert ours.eos_id not in ours.encode(texts[-1])
