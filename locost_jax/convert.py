@@ -7,8 +7,7 @@ A run (of a WORKDIR, its best checkpoint, or else the latest) becomes a Hugging
 Face directory: config.json, generation_config.json, model.safetensors and the
 tokenizer's files. A Hugging Face directory becomes a WORKDIR with config.json,
 vocabulary/ and checkpoints/0, which every command accepts as a checkpoint. The
-target is written completely or not at all. --verify computes the logits of
-random documents in both frameworks and reports how far they differ.
+target is written completely or not at all.
 """
 
 import functools
@@ -21,7 +20,6 @@ from absl import flags
 from locost_jax.config import commands
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
-from locost_jax.hugging_face import configs
 from locost_jax.hugging_face import hub
 from locost_jax.runs import convert_weights
 from locost_jax.workdir import checkpoint
@@ -46,13 +44,6 @@ def define_flags(values, argv):
       'type of exported tensors; those of a run are always float32 [float32]',
       flag_values=values,
   )
-  flags.DEFINE_boolean(
-      'verify',
-      False,
-      "compare the logits with those of Hugging Face's transformers (extra "
-      '`peers`)',
-      flag_values=values,
-  )
   commands.define_allow_download(values, 'source')
   commands.define_format(values, 'format of the report on stdout')
 
@@ -71,11 +62,8 @@ def main(values, arguments):
   if not target.parent.is_dir():
     raise InputError(f'--target={values.target}: no directory {target.parent}')
   source = hub.find_directory(values.source, values.allow_download)
-  report, pair = _convert(source, target, values)
+  report = _convert(source, target, values.dtype or 'float32')
   report = dict(source=str(source), target=values.target, **report)
-  if values.verify:
-    dtype = values.dtype or 'float32'
-    report['verified'] = convert_weights.verify(*pair, dtype)
   if values.format == 'json':
     print(json.dumps(report))
   else:
@@ -89,13 +77,6 @@ def format_text(report):
   lines = list(report['notes'])
   if report['copied']:
     lines.append(f'tokenizer: {", ".join(report["copied"])}')
-  if verified := report.get('verified'):
-    lines.append(
-        f'logits here and in transformers: {verified["tokens"]} tokens, '
-        f'largest difference {verified["difference"]:.2g}, largest logit '
-        f'{verified["largest"]:.3g}; the same likeliest token at '
-        f'{verified["same_choice"]:.1%} of the positions'
-    )
   lines.append(
       f'{report["target"]}: {kind} from '
       f'{report.get("checkpoint", report["source"])}: {report["model"]}, '
@@ -106,25 +87,17 @@ def format_text(report):
 
 
 @checkpoint.choose_again
-def _convert(source, target, values):
-  """Returns the report, and the directories of the run and the release."""
+def _convert(source, target, dtype):
+  """Returns the report."""
   run = find.find_run(source)
-  if run is None:
-    if values.dtype not in (None, 'float32'):
-      raise InputError(
-          f"--dtype={values.dtype}: a run's parameters are "
-          f'float32, and {source} becomes a run'
-      )
-    if values.verify:
-      convert_weights.check_verifiable(configs.model_config(source)['name'])
-    report = convert_weights.import_release(source, target)
-    pair = target, source
-  else:
-    if values.verify:
-      convert_weights.check_verifiable(run[2]['model']['name'])
-    report = convert_weights.export_run(*run, target, values.dtype or 'float32')
-    pair = run[1], target
-  return report, pair
+  if run is not None:
+    return convert_weights.export_run(*run, target, dtype)
+  if dtype != 'float32':
+    raise InputError(
+        f"--dtype={dtype}: a run's parameters are float32, and {source} becomes "
+        'a run'
+    )
+  return convert_weights.import_release(source, target)
 
 
 if __name__ == '__main__':

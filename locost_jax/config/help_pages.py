@@ -34,7 +34,7 @@ _GROUPS = {
         'pages num_pages page_length document_length empty_page parts '
         'part_length summary_length'
     ),
-    'Scores': 'protocol metrics by_length verify',
+    'Scores': 'protocol metrics by_length',
     'Random numbers': 'seed',
     'Metrics that use a model': 'model layer',
     'Measuring': 'against repeats seconds',

@@ -1,21 +1,17 @@
-"""Converts weights between Hugging Face directories and runs, and verifies them.
+"""Converts weights between Hugging Face directories and runs.
 
 Both directions write to a temporary directory, rename it when it is complete,
 and return a report: a dict for JSON of direction ('run' or 'hugging_face'),
 model, tensors and parameters (numbers), dtype, copied (the tokenizer's files)
-and notes (lines). Verifying runs the same documents in both frameworks; it needs
-PyTorch and transformers.
+and notes (lines).
 """
 
 import contextlib
-import importlib.util
 import json
 import os
 from pathlib import Path
 import shutil
 import time
-
-import numpy as np
 
 from locost_jax import files
 from locost_jax import models
@@ -30,22 +26,12 @@ from locost_jax.hugging_face import hub
 from locost_jax.hugging_face import tensors
 from locost_jax.hugging_face import weights
 from locost_jax.models import parameters
-from locost_jax.summarizing import summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import find
 from locost_jax.workdir import phases as phases_lib
-
-# Values of config.model.name.
-SUPPORTED = 'locost', 't5', 'longt5', 'bart', 'led', 'pegasus_x'
-SUPPORTED += ('bigbird_pegasus',)
-# Largest difference of logits, as a share of the largest logit: both sides
-# compute in float32; weights exported in bfloat16 have 8 significant bits.
-TOLERANCE = {'float32': 1e-3, 'bfloat16': 0.1}
-_SHAPE = 2, 64, 16  # documents, tokens per document, tokens per target
-_FIRST = 3  # smaller token ids are special tokens
 
 
 def import_release(source, target):
@@ -220,92 +206,3 @@ def _remove(directory):
       time.sleep(0.05)
       if not directory.exists():
         return
-
-
-def check_verifiable(name):
-  """Raises an InputError if a model cannot be compared."""
-  if name not in SUPPORTED:
-    raise InputError(
-        f'--verify: transformers has no {name!r}; expected one of '
-        f'{", ".join(SUPPORTED)}'
-    )
-  for package in 'torch', 'transformers':
-    if importlib.util.find_spec(package) is None:
-      raise InputError(
-          f'--verify needs {package}, which is not installed: '
-          "pip install 'locost_jax[peers]'"
-      )
-
-
-def verify(run, release, dtype='float32'):
-  """Compares the logits of a run with those that transformers computes.
-
-  Returns:
-    A dict: tokens compared, difference (the largest of two logits), largest
-    (logit), same_choice (share of positions with the same likeliest token).
-  """
-  ours = summarizer.load(os.fspath(run))
-  inputs, targets = _make_tokens(ours.config)
-  expected = _transformers_logits(os.fspath(release), inputs, targets)
-  found = ours.logits(inputs, targets)
-  difference = float(np.abs(found - expected).max())
-  largest = float(np.abs(expected).max())
-  if not difference <= TOLERANCE[dtype] * largest:
-    raise InputError(
-        f'--verify: the logits of {run} and of {release} in transformers '
-        f'differ by {difference:.2g}, the largest is {largest:.2g}: expected '
-        f'at most {TOLERANCE[dtype]:g} of it; do not use the converted weights'
-    )
-  return dict(
-      tokens=inputs.size + targets.size,
-      difference=difference,
-      largest=largest,
-      same_choice=float((found.argmax(-1) == expected.argmax(-1)).mean()),
-  )
-
-
-def _make_tokens(config):
-  """Returns random documents [B, L] and targets [B, T], no special tokens."""
-  rng = np.random.default_rng(0)
-  B, L, T = _SHAPE
-  most = config.of_targets().max_positions or L
-  draw = lambda length: rng.integers(
-      min(_FIRST, config.vocab_size - 1), config.vocab_size, (B, length)
-  ).astype(np.int32)
-  return draw(min(L, most)), draw(min(T, most))
-
-
-def _transformers_logits(directory, inputs, targets):
-  """Returns the logits [B, T, V] that transformers computes in float32."""
-  import torch
-  import transformers
-
-  loader = transformers.AutoModelForSeq2SeqLM
-  if configs.model_config(directory)['name'] == 'locost':
-    # Ours: code that comes with the directory is never run.
-    from locost_jax.hugging_face import modeling_locost
-
-    loader = modeling_locost.LocostForConditionalGeneration
-  try:
-    model = loader.from_pretrained(directory, local_files_only=True)
-  except (OSError, ValueError, RuntimeError) as error:
-    reason = ' '.join(str(error).split())
-    raise InputError(
-        f'--verify: transformers cannot load {directory}: {reason}'
-    ) from None
-  inputs, targets = (
-      torch.tensor(ids, dtype=torch.long) for ids in (inputs, targets)
-  )
-  more = {}
-  if model.config.model_type == 'led':
-    places = torch.arange(inputs.shape[1]).expand_as(inputs)
-    count = model.config.to_dict().get('led_global_tokens', 1)
-    more['global_attention_mask'] = (places < count).long()
-  with torch.inference_mode():
-    found = model.float().eval()(
-        input_ids=inputs,
-        attention_mask=torch.ones_like(inputs),
-        decoder_input_ids=targets,
-        **more,
-    )
-    return found.logits.numpy()

@@ -13,8 +13,6 @@ from safetensors.numpy import save_file
 
 from locost_jax import convert
 from locost_jax import models
-from locost_jax.errors import InputError
-from locost_jax.runs import convert_weights
 from tests import python
 from tests.hugging_face.converting import GOLDEN
 from tests.hugging_face.converting import rewrite
@@ -32,19 +30,9 @@ def test_a_copy_head_is_refused(tmp_path, small_model_config, refuse):
   refuse(home, message='config.model.copy=True cannot be exported')
 
 
-def test_verify_without_pytorch(monkeypatch):
-  monkeypatch.setattr(
-      convert_weights.importlib.util, 'find_spec', lambda _: None
-  )
-  with pytest.raises(InputError, match='--verify needs torch, .*pip install'):
-    convert_weights.check_verifiable('t5')
-
-
 def test_invalid_flags(release, tmp_path, refuse, run_command):
   refuse(release, '--dtype=bfloat16', message="--dtype=bfloat16: a run's")
   refuse(tmp_path / 'nowhere', message='nowhere: no such directory')
-  other = GOLDEN / 'pagesum'
-  refuse(other, '--verify', message="transformers has no 'pagesum'; expected")
   status, _, err = run_command(convert, f'--source={release}')
   assert status == 2 and '--target=DIR is missing' in err
   (tmp_path / 'there').mkdir()

@@ -16,7 +16,6 @@ from locost_jax.config import decode_settings
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import configs
 from locost_jax.models import layers
-from locost_jax.runs import convert_weights
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_training
@@ -431,25 +430,6 @@ def test_tokenizers_read_the_same_ids(kind, tmp_path, call):
   assert report['copied'][-1] == 'vocabulary.json'
 
 
-@pytest.mark.parametrize(
-    'name', [x for x in convert_weights.SUPPORTED if x in MODELS]
-)
-def test_verify(name, tmp_path, call):
-  """Both directions, and weights that differ."""
-  kind, values = MODELS[name]
-  model = make(kind, values, tmp_path / 'theirs')
-  for source, target in (('theirs', 'run'), ('run', 'back')):
-    report = call(tmp_path / source, tmp_path / target, '--verify')
-    verified = report['verified']
-    assert verified['difference'] <= 1e-5 * verified['largest']
-    assert verified['same_choice'] == 1
-  with torch.no_grad():
-    next(model.parameters()).add_(0.05)
-  model.save_pretrained(tmp_path / 'other')
-  with pytest.raises(InputError, match='differ by .* do not use'):
-    convert_weights.verify(tmp_path / 'run', tmp_path / 'other')
-
-
 # Where both searches give the same texts by rule: see `decode`.
 BEAMS = dict(num_beams=4, length_penalty=2.0, early_stopping=True)
 BEAMS |= dict(forced_eos_token_id=1)
@@ -475,8 +455,7 @@ def load_code(tmp_path, monkeypatch):
 def test_an_exported_locost(folder, tmp_path, call, load_code):
   """Next to the release's arrays; both ways, and in bfloat16."""
   call(GOLDEN / folder, tmp_path / 'run')
-  report = call(tmp_path / 'run', tmp_path / 'out', '--verify')
-  assert report['verified']['difference'] < 5e-5
+  call(tmp_path / 'run', tmp_path / 'out')
   model, info = load_code(tmp_path / 'out', output_loading_info=True)
   assert not any(info.values()), info
   io = np.load(GOLDEN / folder / 'io.npz')
@@ -544,7 +523,7 @@ def test_forms_of_an_exported_locost(
   inputs, targets = (generator.integers(3, 60, (2, n)) for n in (23, 9))
   params = model.init(jax.random.key(0), inputs, targets)['params']
   save_run(tmp_path / 'run', small_model_config, params)
-  call(tmp_path / 'run', tmp_path / 'out', '--verify')
+  call(tmp_path / 'run', tmp_path / 'out')
   theirs = load_code(tmp_path / 'out')
   mask = np.arange(23) < [[23], [17]]
   inputs *= mask
@@ -559,7 +538,7 @@ def test_forms_of_an_exported_locost(
 
 
 def test_an_unknown_form_is_refused(release, tmp_path, call, load_code):
-  call(release, tmp_path / 'run', '--verify')
+  call(release, tmp_path / 'run')
   call(tmp_path / 'run', tmp_path / 'out')
   change_json(tmp_path / 'out' / 'config.json', locost_variant='fast')
   with pytest.raises(ValueError, match="locost_variant='fast': expected .*rel"):
