@@ -6,6 +6,7 @@ or by keys that only their exports have.
 """
 
 import os
+from pathlib import Path
 from typing import NamedTuple
 
 from locost_jax import files
@@ -228,12 +229,23 @@ def model_config(directory):
     theirs = files.read_object(path)
   except FileNotFoundError:
     raise InputError(
-        f'{directory}: holds no model (no config.json): expected the directory '
-        'of a run or of a Hugging Face model; next to the weights of a '
-        "published PageSum, put facebook/bart-large-cnn's config.json"
+        f'{directory}: holds no model (no config.json): {_expected(directory)}'
     ) from None
   names = tensors_lib.find_names(directory) if _is_bart(theirs) else ()
   return from_released(theirs, names, path)
+
+
+def _expected(directory):
+  """Returns what to name instead of a directory without config.json."""
+  if os.path.exists(os.path.join(directory, 'adapter_config.json')):
+    return "expected PEFT's model, saved after merge_and_unload(), no adapter"
+  found = Path(directory).glob('*/config.json')  # a Trainer's checkpoint-500
+  if newest := max(found, key=lambda path: path.stat().st_mtime, default=None):
+    return f'did you mean {newest.parent}?'
+  return (
+      'expected the directory of a run or of a Hugging Face model; next to the '
+      "weights of a published PageSum, put facebook/bart-large-cnn's config.json"
+  )
 
 
 def from_released(theirs, tensors=(), path='config.json'):
@@ -396,20 +408,17 @@ _IDS = (
 # Ids that may be several; the Trainer of transformers 5 makes lists.
 _ENDS = 'eos_token_id', 'forced_eos_token_id'
 # What else changes a text in transformers -> the value that changes nothing.
-_NOT_FOLLOWED = (
-    dict.fromkeys((f'further {key}' for key in _ENDS), 0)
-    | dict.fromkeys(
-        'bad_words_ids begin_suppress_tokens constraints diversity_penalty '
-        'dola_layers epsilon_cutoff eta_cutoff exponential_decay_length_penalty '
-        'force_words_ids forced_decoder_ids max_time min_new_tokens min_p '
-        'penalty_alpha sequence_bias stop_strings suppress_tokens top_h'.split(),
-        0,
-    )
-    | dict.fromkeys(
-        'encoder_repetition_penalty guidance_scale num_beam_groups '
-        'typical_p'.split(),
-        1,
-    )
+_NOT_FOLLOWED = dict.fromkeys(
+    'bad_words_ids begin_suppress_tokens constraints diversity_penalty '
+    'dola_layers epsilon_cutoff eta_cutoff exponential_decay_length_penalty '
+    'force_words_ids forced_decoder_ids max_time min_new_tokens min_p '
+    'penalty_alpha sequence_bias stop_strings suppress_tokens top_h'.split()
+    + [f'further {key}' for key in _ENDS],
+    0,
+) | dict.fromkeys(
+    'encoder_repetition_penalty guidance_scale num_beam_groups '
+    'typical_p'.split(),
+    1,
 )
 _LENGTH, _ID = kinds.integer(1, 10**7), kinds.integer(0, 10**7)
 _KINDS = {

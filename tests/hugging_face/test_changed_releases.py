@@ -95,7 +95,7 @@ def test_settings_that_are_not_followed_are_named(release, capsys):
   other = dict(typical_p=0.2, stop_strings=['x'], eos_token_id=[2, 5])
   path.write_text(json.dumps(neutral | other))
   assert locost_jax.load(release).settings.eos_id == 2
-  said = 'further eos_token_id, stop_strings, typical_p'
+  said = 'stop_strings, further eos_token_id, typical_p'
   said = f'{release}: {said}: not followed in generating\n'
   assert capsys.readouterr().err == said
 

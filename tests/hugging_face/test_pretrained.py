@@ -40,8 +40,14 @@ def test_wrong_tensors_are_named(release, name, shape, message):
 
 
 def test_directories_without_a_model(release, tmp_path):
-  with pytest.raises(InputError, match='no config.json.*bart-large-cnn'):
+  with pytest.raises(InputError, match='no config.json.*did you mean .*/rel'):
     locost_jax.load(tmp_path)
+  (tmp_path / 'adapter_config.json').touch()
+  with pytest.raises(InputError, match='saved after merge_and_unload'):
+    locost_jax.load(tmp_path)
+  (tmp_path / 'new').mkdir()
+  with pytest.raises(InputError, match='no config.json.*bart-large-cnn'):
+    locost_jax.load(tmp_path / 'new')
   (release / WEIGHTS).unlink()
   with pytest.raises(InputError, match='holds no weights'):
     locost_jax.load(release)
