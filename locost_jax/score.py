@@ -18,8 +18,8 @@ with them. An interval holds 95% of the means of 1,000 bootstrap samples of the
 documents.
 
 --metrics measures more, each number with half the width of its interval: exact
-match and F1 of answers, and BERTScore and BLANC (extra `metrics`). Metrics that
-only the papers' tables need are in papers/score.py of a checkout.
+match and F1 of answers, and BERTScore (extra `metrics`). Metrics that only the
+papers' tables need are in papers/score.py of a checkout.
 """
 
 import functools

@@ -39,11 +39,13 @@ from locost_jax.evaluation import predictions
 from locost_jax.evaluation.metrics import intervals
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
+from papers import blanc
 from papers import judge
 from papers import sentences
 
 METRICS = {
     **metric_table.OF_SCORE,
+    'blanc': blanc.BLANC,
     'coherence': metric.Metric(
         'coherence',
         sentences.COLUMNS,

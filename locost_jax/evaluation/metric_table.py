@@ -12,7 +12,6 @@ from locost_jax.evaluation.metrics import protocols
 from locost_jax.evaluation.metrics import rouge
 from locost_jax.evaluation.metrics import texts
 from locost_jax.evaluation.model_metrics import bertscore
-from locost_jax.evaluation.model_metrics import blanc
 
 METRICS = {
     entry.name: entry
@@ -24,7 +23,6 @@ METRICS = {
         texts.LENGTH,
         texts.REPETITION,
         bertscore.BERTSCORE,
-        blanc.BLANC,
     )
 }
 # Metrics whose words are those of config.eval.protocol.

@@ -6,12 +6,12 @@ import re
 import numpy as np
 import pytest
 
-from locost_jax import score
 from locost_jax.errors import InputError
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.model_metrics import bertscore
-from locost_jax.evaluation.model_metrics import blanc
 from locost_jax.evaluation.model_metrics import torch_models
+from papers import blanc
+from papers import score
 from tests.data.rows import write_jsonl as write
 from tests.evaluation import tiny_models
 
@@ -146,7 +146,7 @@ def as_file(path, document=DOCUMENT):
       dict(prediction=a, reference=b, document=document)
       for a, b in zip(PREDICTIONS, REFERENCES)
   ]
-  return write(path, rows)
+  return f'--predictions={write(path, rows)}'
 
 
 def test_nothing_is_downloaded_and_no_code_is_run(tmp_path):

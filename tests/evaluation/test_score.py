@@ -245,22 +245,10 @@ def test_bad_rows_give_one_line(tmp_path, data, expected):
         (
             'p.jsonl --metrics=answer',
             '--metrics=answer: no such metric; did you mean answers? expected '
-            'some of rouge, answers, bertscore, blanc',
+            'some of rouge, answers, bertscore',
         ),
         ('p.jsonl --metrics=bertscore', 'needs a model: --model='),
         ('p.jsonl --metrics=rouge --model=x', 'these need one: none'),
-        (
-            'p.jsonl --metrics=blanc,bertscore --model=blanc=x',
-            '--metrics=bertscore needs a model: --model=DIR, or --model=berts',
-        ),
-        (
-            'p.jsonl --metrics=blanc --model=x',
-            "p.jsonl: row 1 has no 'document', which --metrics=blanc needs",
-        ),
-        (
-            'p.jsonl --metrics=blanc --model=x --documents=bad.jsonl',
-            'bad.jsonl:1: not JSON',
-        ),
     ],
 )
 def test_bad_command_lines_give_one_line(

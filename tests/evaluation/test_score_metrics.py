@@ -16,6 +16,7 @@ from locost_jax.evaluation import predictions
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
 from locost_jax.evaluation.metrics import texts
+from papers import score as papers_score
 from tests.data.rows import write_jsonl as write
 
 
@@ -190,7 +191,7 @@ def test_documents_that_do_not_match(tmp_path):
 
 def test_models_of_metrics():
   names = ['bertscore', 'blanc', 'bertscore']
-  chosen = metric_table.find(names, metric_table.OF_SCORE)
+  chosen = metric_table.find(names, papers_score.METRICS)
   assert list(chosen) == ['bertscore', 'blanc']
   assert metric_table.find_models(chosen, ['a=b']) == dict(
       bertscore='a=b', blanc='a=b'

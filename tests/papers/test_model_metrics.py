@@ -86,15 +86,21 @@ def test_models_that_do_not_fit_give_one_line(tmp_path, run_command):
   bert = tiny_models.bert(tmp_path / 'bert', 'BertForMaskedLM')
   (tmp_path / 'config.json').write_text('{"model_type": "t5"}')
   (tmp_path / 'empty').mkdir()
-  rows = [dict(prediction='a', reference='b', document=DOCUMENT)]
-  path = write(tmp_path / 'p.jsonl', rows)
+  bad = tmp_path / 'bad.jsonl'
+  bad.write_text('[metadata]')
+  row = dict(prediction='a', reference='b')
+  none = write(tmp_path / 'none.jsonl', [row])
+  path = write(tmp_path / 'p.jsonl', [row | dict(document=DOCUMENT)])
   for name, model, expected in (
       ('coherence', bert, 'without the weights'),
       ('coherence', tmp_path, "model_type='t5'"),
       ('bertscore', bert, 'needs --layer=N, 1 <= N <= 3'),
       ('bertscore', tmp_path / 'absent', 'no such directory'),
       ('blanc', tmp_path / 'empty', 'holds no config.json'),
+      ('blanc,coherence', 'blanc=x', '--metrics=coherence needs a model: --m'),
+      ('blanc', f'x --documents={bad}', f'{bad}:1: not JSON'),
+      ('blanc', f'x --predictions={none}', "no 'document', which --metrics=bl"),
   ):
-    flags = f'--predictions={path}', f'--metrics={name}', f'--model={model}'
-    status, _, err = run_command(score, *flags)
+    flags = f'--predictions={path} --metrics={name} --model={model}'
+    status, _, err = run_command(score, *flags.split())
     assert status == 2 and expected in err and err.count('\n') == 1
