@@ -2,8 +2,7 @@
 
   python -m locost_jax.score FILE.jsonl --protocol=locost
   python -m locost_jax.score runs/a runs/b
-  python -m locost_jax.score --predictions=FILE.jsonl \\
-      --metrics=rouge,bertscore --model=DIR
+  python -m locost_jax.score --predictions=FILE.jsonl --metrics=rouge,answers
 
 Each row has `prediction` and `reference`, or `references`, a list of which the
 best one counts. `main --evaluate` writes such files; WORKDIR means the newest
@@ -18,8 +17,8 @@ with them. An interval holds 95% of the means of 1,000 bootstrap samples of the
 documents.
 
 --metrics measures more, each number with half the width of its interval: exact
-match and F1 of answers, and BERTScore (extra `metrics`). Metrics that only the
-papers' tables need are in papers/score.py of a checkout.
+match and F1 of answers, and Metrics of a config. BERTScore, BLANC and others of
+the papers' tables are in papers/score.py of a checkout.
 """
 
 import functools
@@ -79,7 +78,7 @@ def define_flags(values, argv, metrics=metric_table.OF_SCORE):
   define(text, 'documents', None, what)
   what = 'texts per batch of a metric that uses a model'
   define(integer, 'batch_size', 16, what)
-  what = "bertscore: the layer whose outputs are compared [its authors' choice]"
+  what = "the layer of the model that a metric compares [the metric's choice]"
   define(integer, 'layer', None, what)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from locost_jax.data import text as text_lib
 from locost_jax.errors import InputError
 from locost_jax.evaluation.metrics import metric
-from locost_jax.evaluation.model_metrics import torch_models
+from papers import torch_models
 
 NAME = 'blanc'
 GAP = 2

@@ -39,12 +39,14 @@ from locost_jax.evaluation import predictions
 from locost_jax.evaluation.metrics import intervals
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
+from papers import bertscore
 from papers import blanc
 from papers import judge
 from papers import sentences
 
 METRICS = {
     **metric_table.OF_SCORE,
+    'bertscore': bertscore.BERTSCORE,
     'blanc': blanc.BLANC,
     'coherence': metric.Metric(
         'coherence',

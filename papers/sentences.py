@@ -23,7 +23,7 @@ import numpy as np
 from locost_jax.data import text as text_lib
 from locost_jax.evaluation.metrics import intervals
 from locost_jax.evaluation.metrics import metric
-from locost_jax.evaluation.model_metrics import torch_models
+from papers import torch_models
 
 SHUFFLED = 'shuffled'
 FARTHEST = 50  # sentences

@@ -50,7 +50,6 @@ TABLE = {
     'papers': (
         'papers',
         'evaluation/test_compare_predictions.py',
-        'evaluation/test_model_metrics.py',
     ),
     'launch': ('launch',),
     'wheel': (

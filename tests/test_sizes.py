@@ -16,7 +16,7 @@ BUDGETS = {
     'lines of locost_jax/': 38_390,  # with templates, CSS and JS
     'lines of code in locost_jax/': 24_700,
     'lines of configs/ and launch/': 2_800,
-    'lines of papers/ and bench/': 4_190,
+    'lines of papers/ and bench/': 4_470,
     'lines of tests/': 41_270,  # of Python
     'words of *.md': 19_800,  # as `wc -w` counts them
     'words of prose in *.md': 9_720,  # without tables and code

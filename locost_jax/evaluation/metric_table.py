@@ -11,7 +11,6 @@ from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
 from locost_jax.evaluation.metrics import rouge
 from locost_jax.evaluation.metrics import texts
-from locost_jax.evaluation.model_metrics import bertscore
 
 METRICS = {
     entry.name: entry
@@ -22,7 +21,6 @@ METRICS = {
         texts.ANSWERS,
         texts.LENGTH,
         texts.REPETITION,
-        bertscore.BERTSCORE,
     )
 }
 # Metrics whose words are those of config.eval.protocol.

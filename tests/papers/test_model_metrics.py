@@ -8,8 +8,8 @@ from papers import score
 from papers import sentences
 from tests.data.rows import write_jsonl as write
 from tests.evaluation import tiny_models
-from tests.evaluation.test_model_metrics import DOCUMENT
-from tests.evaluation.test_model_metrics import numbers
+from tests.papers.test_bertscore import DOCUMENT
+from tests.papers.test_bertscore import numbers
 
 torch = pytest.importorskip('torch', reason='needs the extra `metrics`')
 transformers = pytest.importorskip(

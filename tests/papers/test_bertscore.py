@@ -8,10 +8,10 @@ import pytest
 
 from locost_jax.errors import InputError
 from locost_jax.evaluation.metrics import metric
-from locost_jax.evaluation.model_metrics import bertscore
-from locost_jax.evaluation.model_metrics import torch_models
+from papers import bertscore
 from papers import blanc
 from papers import score
+from papers import torch_models
 from tests.data.rows import write_jsonl as write
 from tests.evaluation import tiny_models
 

@@ -1,1 +1,0 @@
-"""Metrics that a model computes, one file each."""
