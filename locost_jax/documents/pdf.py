@@ -17,6 +17,7 @@ import functools
 import importlib.util
 import itertools
 import json
+import math
 import re
 import resource
 import subprocess
@@ -37,6 +38,7 @@ _COMMAND = (sys.executable, '-m', 'locost_jax.documents.pdf')
 _MEMORY = 2 << 30  # bytes of address space of the process
 _SECONDS = 600  # time limit of the process
 _ENCRYPTED = 'is encrypted; expected a PDF without a password (qpdf --decrypt removes it)'
+_XFA = 2  # FORMTYPE_XFA_FULL: its page asks to wait for Adobe Reader
 _EDGE = 2  # rows at the top and at the bottom of a page that may be heads
 _MARGIN = 0.15  # of a page's height, where a head of words may stand
 _APART = 1.5  # times the distance of rows: the gap between a head and the text
@@ -54,11 +56,11 @@ _UNSPACED = re.compile(
     '\uf900-\ufaff\uff00-\uff9f\U00020000-\U0003ffff]'
 )
 # A line up to a newline or PDFium's mark for a hyphen at its end.
-_LINE = re.compile('[^\\s\ufffe\x02][^\n\ufffe\x02]*[\ufffe\x02]?')
+_LINE = re.compile('[^\\s\x02][^\n\x02]*\x02?')
 _BESIDE_NUMBER = re.compile(r'(?<=\d)[ ]+(?=\D)|(?<=\D)[ ]+(?=\d+\s*\Z)')
 # Words of Hebrew, Arabic and their kin.
 _FROM_RIGHT = re.compile('[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]{2,}')
-_BLANK = 0.12  # of a font's size: the least gap between two words of a row
+_BLANK = 0.16  # of a font's size: the least gap between two words of a row
 # Kinds of characters by their direction; what is read from the left in a row
 # of Arabic (a number, or words of other scripts); and the opposite.
 _KINDS = dict(R='R', AL='R', L='L', EN='N', AN='N', CS='C', ET='T')
@@ -69,7 +71,15 @@ _TURNED = re.compile(r'(?<!\S)[)\]}»›](?=\S)|(?<=\S)[(\[{«‹](?!\w)')
 _MIRRORED = str.maketrans('()[]{}«»‹›', ')(][}{»«›‹')
 # The pairs of a compound: 'end-to-end' has 'end-to' and 'to-end'.
 _PAIR = re.compile(r'(?<!\w)(?=(\w+-\w+))')
-_DIGITS = re.compile(r'\d(?:[.,−–-]?\d)+')
+# A character, and digits or a letter after it that may be raised.
+_MIXED = re.compile(
+    r'\w(?:[.,;:!?)\]”"−–-]{0,2}\d)+(?:[^\W\d_](?!\w))?|\d[^\W\d_](?!\w)'
+)
+# Codes of glyphs without Unicode; in fonts of old TeX, some are ligatures.
+_CONTROLS = dict.fromkeys([0, 1, *range(3, 9), *range(16, 32)], '\ufffd')
+_CONTROLS |= {11: 'ﬀ', 12: 'ﬁ', 14: 'ﬃ', 15: 'ﬄ'}
+_UNKNOWN = re.compile('[\ufffd\ue000-\uf8ff]')
+_CAPITALS = re.compile('[A-Z]')
 # The dot leaders of a table of contents.
 _LEADERS = re.compile(r'\.(?:\s*\.){4,}')
 # A number alone, or of a number of pages: '- 3 -', '3 / 20'.
@@ -102,7 +112,7 @@ def read(data, where, max_bytes=None):
   """
   if b'%PDF' not in data[:1024]:
     raise InputError(f'{where}: is not a PDF; expected %PDF at its beginning')
-  pages, comments = _read_lines(data, where, max_bytes)
+  pages, unread = _read_lines(data, where, max_bytes)
   left_out = LeftOut()
   empty = sum(not page for page in pages)
   if empty == len(pages):
@@ -111,8 +121,19 @@ def read(data, where, max_bytes=None):
         'expected a PDF with text (ocrmypdf can add it)'
     )
   found = _join(_without_heads(pages, left_out))
-  for text in comments:
-    left_out.add('comment', 'left out', text)
+  for unit, example in unread:
+    left_out.add(unit, 'left out', example)
+  unknown = [match.start() for match in _UNKNOWN.finditer(found.text)]
+  size, capitals = len(found.text), len(_CAPITALS.findall(found.text))
+  is_odd = len(unknown) > 0.01 * size and capitals > 0.4 * size  # '7KH', The
+  if is_odd or len(unknown) > 0.3 * size:
+    raise InputError(
+        f'{where}: its fonts do not say which letters they show; expected a '
+        'PDF with text (ocrmypdf --force-ocr can read its pages)'
+    )
+  if unknown:
+    around = found.text[max(unknown[0] - 20, 0) : unknown[0] + 20]
+    left_out.add('character', 'without Unicode', around, len(unknown))
   note = f'{where}: {empty:,} of {len(pages):,} pages have no text'
   notes = (note,) * bool(empty) + left_out.notes(where)
   return found._replace(notes=notes)
@@ -122,8 +143,8 @@ def _load_lines(data, max_size):
   """Reads a PDF in the process that does only this.
 
   Returns:
-    {'pages': [[_Line, ...], ...], 'comments': [str, ...]}; {'error': a message};
-    or {'too_large': characters read so far} above max_size (0: no limit).
+    {'pages': [[_Line, ...], ...], 'unread': [(unit, example), ...]}; {'error': a
+    message}; or {'too_large': characters read so far} above max_size (0: none).
   """
   import pypdfium2
 
@@ -133,9 +154,15 @@ def _load_lines(data, max_size):
     if 'password' in str(error).lower():
       return {'error': _ENCRYPTED}
     return {'error': 'a broken PDF: PDFium cannot load it'}
+  if document.get_formtype() == _XFA:
+    return {'error': 'an XFA form; expected a PDF printed from Adobe Reader'}
   if document.get_formtype():
     document.init_forms()
-  pages, comments, size = [], [], 0
+  files = [
+      document.get_attachment(i) for i in range(document.count_attachments())
+  ]
+  unread = [('attached file', file.get_name()[:80]) for file in files]
+  pages, size = [], 0
   for page in document:
     _, bottom, _, top = page.get_cropbox()
     height = top - bottom or 1
@@ -145,7 +172,7 @@ def _load_lines(data, max_size):
       if box:
         _add_typed(lines, text, share(box.bottom), share(box.top))
       else:
-        comments.append(text[:80])
+        unread.append(('comment', text[:80]))
     size += sum(len(line.text) + 1 for line in lines)
     if max_size and size > max_size:
       return {'too_large': size}
@@ -153,7 +180,7 @@ def _load_lines(data, max_size):
     page.close()
   if not pages:
     return {'error': 'a PDF without pages'}
-  return {'pages': pages, 'comments': comments}
+  return {'pages': pages, 'unread': unread}
 
 
 def _page_lines(page, share, height):
@@ -162,7 +189,12 @@ def _page_lines(page, share, height):
 
   reader = page.get_textpage()
   x, y, box = ctypes.c_double(), ctypes.c_double(), pdfium.FS_RECTF()
-  size_of = functools.partial(pdfium.FPDFText_GetFontSize, reader.raw)
+  matrix = pdfium.FS_MATRIX()
+
+  def size_of(at):
+    pdfium.FPDFText_GetMatrix(reader.raw, at, matrix)
+    scale = math.hypot(matrix.c, matrix.d)
+    return scale * pdfium.FPDFText_GetFontSize(reader.raw, at)
 
   def place(at):
     pdfium.FPDFText_GetCharOrigin(reader.raw, at, x, y)
@@ -177,8 +209,13 @@ def _page_lines(page, share, height):
     return abs(place(end)[0] - place(start)[0]) > 3 * size
 
   lines = []
-  # The character at -1 is a blank.
-  text = (reader.get_text_range() if reader.count_chars() else '') + ' '
+  count = reader.count_chars()
+  character = lambda at: chr(pdfium.FPDFText_GetUnicode(reader.raw, at))
+  text = reader.get_text_range() if count else ''
+  if len(text) != count:  # it has pairs of surrogates
+    text = ''.join(map(character, range(count)))
+  text = re.sub('\ufffe', lambda m: character(m.start()), text)
+  text = text.translate(_CONTROLS) + ' '  # the character at -1 is a blank
   orders = [range(*found.span()) for found in _LINE.finditer(text)]
   if _FROM_RIGHT.search(text):
     orders = _rows(text, orders, glyph, size_of)
@@ -194,10 +231,12 @@ def _page_lines(page, share, height):
         map(is_wide, _BESIDE_NUMBER.finditer(line))
     )
     line = _with_heights(line, order, place, size_of)
-    line = line.replace('\ufffe', '-').replace('\x02', '-')
+    line = line.replace('\x02', '-')
     line = _LEADERS.sub(' … ', line)
     words = line.replace('\uf0b7', '•').split()  # of symbol fonts
-    lines.append(_Line(' '.join(words), at, size / height, is_split))
+    line = ' '.join(words).encode('utf-16', 'surrogatepass')
+    line = line.decode('utf-16', 'replace')
+    lines.append(_Line(line, at, size / height, is_split))
   return lines
 
 
@@ -208,22 +247,23 @@ def _with_heights(line, order, place, size_of):
     order: the index of each character.
     place, size_of: functions of an index: (x, y), and the size of the font.
   """
-  for digits in reversed([*_DIGITS.finditer(line)]):
-    first, last = digits.start(), digits.end() - 1
+  for found in reversed([*_MIXED.finditer(line)]):
+    first, last = found.start(), found.end() - 1
     large, (left, base) = size_of(order[first]), place(order[first])
     x_of_next, y_of_next = place(order[first + 1])
     if abs(x_of_next - left) < 0.2 * large:  # below it, or turned
-      if abs(y_of_next - base) > 0.9 * large:
-        line = line[:first] + ' '.join(digits[0]) + line[last + 1 :]
+      if abs(y_of_next - base) > 0.9 * large and found[0].isdigit():
+        line = line[:first] + ' '.join(found[0]) + line[last + 1 :]
       continue
     is_moved = lambda i: (  # raised or lowered
         size_of(order[i]) < 0.9 * large
         or abs(place(order[i])[1] - base) > 0.2 * large
     )
-    if is_moved(last):
+    if is_moved(last) or line[last].isalpha() and is_moved(last - 1):
       small = next(filter(is_moved, range(first, last + 1)))
       mark = '^' if place(order[small])[1] > base else '_'
       mark = ' ' if line[last + 1 :].lstrip()[:1] in ('/', '⁄') else mark
+      mark *= mark != '_' or line[small - 1].isdigit()  # H2O
       line = line[:small] + mark + line[small:]
   return line
 
@@ -360,7 +400,7 @@ def _add_typed(lines, text, low, high):
 
 
 def _read_lines(data, where, max_bytes):
-  """Returns the _Lines of each page, and the comments."""
+  """Returns the _Lines of each page, and [(unit, example)] of what is not read."""
   if importlib.util.find_spec('pypdfium2') is None:
     raise InputError(
         f'{where}: is a PDF, which needs pypdfium2: '
@@ -386,7 +426,7 @@ def _read_lines(data, where, max_bytes):
     raise InputError(f'{where}: {found["error"]}')
   check_size(where, found.get('too_large', 0), max_bytes)
   pages = [[_Line(*line) for line in page] for page in found['pages']]
-  return pages, found['comments']
+  return pages, found['unread']
 
 
 def _without_heads(pages, left_out):

@@ -1,21 +1,30 @@
 """Writes small PDFs: pages of lines, or of columns of lines."""
 
+_UNICODE = (
+    b'1 begincodespacerange <00> <ff> endcodespacerange 2 beginbfchar '
+    b'<40> <D83DDE00> <23> <0000> endbfchar'
+)
+
 
 def make(pages, annotations=()):
   """Returns the bytes of a PDF.
 
   Args:
-    pages: for each page a list of lines, or of (x, y, line) in points.
+    pages: for each page a list of lines, or of (x, y, line) in points; or its
+      operators, with '@' for an emoji and '#' for a glyph without Unicode.
     annotations: dictionaries of the annotations and fields of each page; with
       a field there is a form.
   """
   fields = ' '.join(annotations)
   form = f'/AcroForm << /Fields [{fields}] >>' * ('/Widget' in fields)
   objects = [f'<< /Type /Catalog /Pages 2 0 R {form} >>', None]
-  objects.append('<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>')
+  objects.append(
+      '<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /ToUnicode 4 0 R >>'
+  )
+  objects.append((f'<< /Length {len(_UNICODE)} >>', _UNICODE))
   kids = []
   for lines in pages:
-    stream = _stream(lines)
+    stream = lines.encode() if isinstance(lines, str) else _stream(lines)
     objects.append((f'<< /Length {len(stream)} >>', stream))
     kids.append(f'{len(objects) + 1} 0 R')
     objects.append(

@@ -69,6 +69,12 @@ LINES = {
     'Wait... no.': ['Wait... no.'],
     'was 10^-6 in 1990.^5': [(72, 700, 'was 10'), (108, 704, '-6'),
                            (120, 700, 'in 1990.'), (160, 704, '5')],
+    '10^6 by 2': '.2 0 0 .2 0 0 cm BT /F1 55 Tf 300 2900 Td (10) Tj 20 Ts /F1 '
+                 '35 Tf (6) Tj 0 Ts /F1 55 Tf ( by 2) Tj ET',
+    '😀 b�x 10^6': 'BT /F1 11 Tf 72 700 Td (@ b#x 10) Tj 4 Ts /F1 7 Tf (6) Tj ET',
+    'm/s^2, 2^n, end.^3 H2O': 'BT /F1 11 Tf 72 700 Td (m/s) Tj 4 Ts (2) Tj 0 Ts '
+                              '(, 2) Tj 4 Ts (n) Tj 0 Ts (, end.) Tj 4 Ts (3) '
+                              'Tj 0 Ts ( H) Tj -2 Ts (2) Tj 0 Ts (O) Tj ET',
     '1 2 3': [(72, 740 - 14 * i, str(i)) for i in (1, 2, 3)],
     'left 2 right 0': [(x, 740 - 14 * i, f'{side} {i}') for x, side in
                        ((72, 'left'), (330, 'right')) for i in range(3)],
@@ -156,7 +162,13 @@ def test_what_is_typed_into_a_form_and_comments():
   assert found.text.split() == 'Name: Smith Red Blue Read this. Typed'.split()
   assert found.notes == ("a.pdf: 1 comment left out, such as 'Really?'",)
   data = made_pdf.make([['No form.']], annotations=notes[2:])
-  assert pdf.read(data, 'a.pdf')[::2] == ('No form. Typed', found.notes)
+  file = b'2 0 R /Names << /EmbeddedFiles << /Names [(a) << /F (a) >>] >> >>'
+  data = data.replace(b'2 0 R ', file, 1)
+  note = "a.pdf: 1 attached file left out, such as 'a'"
+  assert pdf.read(data, 'a.pdf')[::2] == (
+      'No form. Typed',
+      (note, *found.notes),
+  )
 
 
 # Characters from the left to the right, and in the order of reading.

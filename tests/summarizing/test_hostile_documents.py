@@ -170,6 +170,18 @@ BAD = {
     'none.pdf': (b'', 'is not a PDF; expected %PDF at its beginning'),
     'text.pdf': (b'A text.', 'is not a PDF; expected %PDF at its beginning'),
     'scan.pdf': (made_pdf.make([[], []]), 'none of its 2 pages has text, as'),
+    'fonts.pdf': (
+        made_pdf.make(['BT /F1 9 Tf 9 9 Td (7EO#) Tj ET']),
+        'its fonts do not say which letters they show; expected a PDF with',
+    ),
+    'xfa.pdf': (
+        made_pdf.make([['Please wait...']]).replace(
+            b'2 0 R ',
+            b'2 0 R /NeedsRendering true /AcroForm << /XFA (x) >>',
+            1,
+        ),
+        'an XFA form; expected a PDF printed from Adobe Reader',
+    ),
     'cut.pdf': (GOOD_PDF[:200], 'a broken PDF: PDFium'),
     'head.pdf': (b'%PDF-1.4 nothing', 'a broken PDF: '),
     # The password (40-bit RC4) is `secret`.
