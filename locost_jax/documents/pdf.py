@@ -71,6 +71,8 @@ _TURNED = re.compile(r'(?<!\S)[)\]}»›](?=\S)|(?<=\S)[(\[{«‹](?!\w)')
 _MIRRORED = str.maketrans('()[]{}«»‹›', ')(][}{»«›‹')
 # The pairs of a compound: 'end-to-end' has 'end-to' and 'to-end'.
 _PAIR = re.compile(r'(?<!\w)(?=(\w+-\w+))')
+# Of compounds: 'x-ray', 'twenty-one', 'self-made'. No word is parted there.
+_FIRST = re.compile('.|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|self|well')
 # A character, and digits or a letter after it that may be raised.
 _MIXED = re.compile(
     r'\w(?:[.,;:!?)\]”"−–-]{0,2}\d)+(?:[^\W\d_](?!\w))?|\d[^\W\d_](?!\w)'
@@ -80,6 +82,10 @@ _CONTROLS = dict.fromkeys([0, 1, *range(3, 9), *range(16, 32)], '\ufffd')
 _CONTROLS |= {11: 'ﬀ', 12: 'ﬁ', 14: 'ﬃ', 15: 'ﬄ'}
 _UNKNOWN = re.compile('[\ufffd\ue000-\uf8ff]')
 _CAPITALS = re.compile('[A-Z]')
+_RAISED = re.compile(r'\^(?=\d+\Z)')
+# A word after an initial: of small letters, or of capitals.
+_REST = re.compile(r'(?![A-Z][a-z])[^\W\d_]+')
+_NUMERATOR = re.compile(r'\d+\s?[/⁄]')
 # The dot leaders of a table of contents.
 _LEADERS = re.compile(r'\.(?:\s*\.){4,}')
 # A number alone, or of a number of pages: '- 3 -', '3 / 20'.
@@ -100,7 +106,7 @@ class _Line(NamedTuple):
 
   text: str
   y: float  # of its baseline, from the bottom
-  size: float  # of the font of its first character
+  size: float  # of the font of its first or last character, the larger one
   is_split: bool  # a wide gap parts a number at its end from the rest
 
 
@@ -226,12 +232,16 @@ def _page_lines(page, share, height):
       line = _TURNED.sub(lambda m: m[0].translate(_MIRRORED), line)
     else:
       line = text[start : order.stop]
-    size, at = size_of(start), share(place(start)[1])
+    size = max(size_of(start), size_of(order[len(line.rstrip()) - 1]))
+    at = share(place(start)[1])
     is_split = min(at, 1 - at) < _MARGIN and any(
         map(is_wide, _BESIDE_NUMBER.finditer(line))
     )
     line = _with_heights(line, order, place, size_of)
     line = line.replace('\x02', '-')
+    if lines and line[0] in '/⁄':  # a fraction
+      upper = lines.pop()
+      lines.append(upper._replace(text=_RAISED.sub(' ', upper.text)))
     line = _LEADERS.sub(' … ', line)
     words = line.replace('\uf0b7', '•').split()  # of symbol fonts
     line = ' '.join(words).encode('utf-16', 'surrogatepass')
@@ -514,23 +524,77 @@ def _join(pages):
     known['\u2010'] += bool(re.search('\\w\u2010\\w', text))
     known.update((line.text[-1], 'last') for line in lines)
     known[None] += len(lines)
-  parts, places, at, before = [], [], 0, None
+  parts, places, at, page = [], [], 0, 0
+  for number, line, between in _in_reading_order(pages, known):
+    if between is None:  # a hyphenated word
+      parts[-1] = parts[-1][:-1]
+      at -= 1
+      between = ''
+    parts += [between, line.text]
+    at += len(between)
+    if number != page:
+      places.append(Place(at, f'page {number}'))
+    at, page = at + len(line.text), number
+  return Placed(''.join(parts), tuple(places))
+
+
+def _in_reading_order(pages, known):
+  """Yields (number of the page, line, separator before it).
+
+  Footnotes, small lines at the end of a page, follow the paragraph that goes on
+  over them.
+  """
+  before, notes = None, []
   for number, lines in enumerate(pages, start=1):
     lengths = sorted(len(line.text) for line in lines) or [0]
     long = lengths[len(lines) * 4 // 5]
-    for i, line in enumerate(lines):
+    lines = _with_initials(lines, known)
+    sizes = sorted(line.size for line in lines)
+    is_body = lambda line: not line.text.isdigit() and (
+        not 0 < line.size < 0.9 * sizes[len(lines) // 2]
+    )
+    end = len(lines)
+    while end and not is_body(lines[end - 1]):
+      end -= 1
+    for line in lines[:end]:
       between = _between(before, line, long, known) if before else ''
-      if between is None:  # a hyphenated word
-        parts[-1] = parts[-1][:-1]
-        at -= 1
-        between = ''
-      parts += [between, line.text]
-      at += len(between)
-      if not i:
-        places.append(Place(at, f'page {number}'))
-      at += len(line.text)
+      if notes and abs(line.size - before.size) > 0.1 * line.size:
+        between = '\n\n'  # the small text goes on
+      if between == '\n\n':
+        yield from notes
+        notes = []
+      yield number, line, between
       before = line
-  return Placed(''.join(parts), tuple(places))
+    above = None
+    for line in lines[end:]:
+      between = _between(above, line, long, known) if above else '\n\n'
+      notes.append((number, line, between))
+      above = line
+  yield from notes
+
+
+def _with_initials(lines, known):
+  """Returns lines with each initial, as high as some lines, before its word."""
+  lines = [*lines]
+  for at, initial in reversed([*enumerate(lines)]):
+    if len(initial.text) > 1 or not initial.text.isupper():
+      continue
+    beside = [
+        i
+        for i, line in enumerate(lines[at : at + 100], at)
+        if initial.y - 0.1 * initial.size < line.y < initial.y + initial.size
+        and 0 < line.size < 0.5 * initial.size
+        and _REST.match(line.text)
+    ]
+    if beside:
+      i = max(beside, key=lambda i: lines[i].y)
+      rest = _REST.match(lines[i].text)[0].lower()
+      whole = known[initial.text.lower() + rest]
+      is_word = initial.text in 'AIO' and known[rest] > whole + 1
+      text = initial.text + ' ' * is_word + lines[i].text
+      lines[i] = lines[i]._replace(text=text)
+      del lines[at]
+  return lines
 
 
 def _between(before, line, long, known):
@@ -544,11 +608,11 @@ def _between(before, line, long, known):
     rest = re.match(r'\w+(?:-\w+)*', line.text)
     if first[-1:].isalnum() and rest:
       return _hyphen(text[-1], first.lower(), rest[0], known)
-  is_number = text[-1].isdigit() and line.text[0].isdigit()
-  is_small = line.size < 0.9 * before.size
-  if is_number and is_small and 0 < line.y - before.y < before.size:
-    return '^'
-  is_short = len(text) < _SHORT * long
+  rise = (line.y - before.y) / (min(line.size, before.size) or 1)
+  is_row = abs(rise) < 0.9
+  if is_row and rise > 0.2 and text[-1].isdigit() and line.text[0].isalnum():
+    return ' ' if _NUMERATOR.match(line.text) else '^'
+  is_short = len(text) < _SHORT * long and not is_row
   is_resized = abs(line.size - before.size) > 0.1 * line.size
   if is_short and (
       _ENDS.search(text) or _STARTS.match(line.text) or is_resized
@@ -577,7 +641,9 @@ def _hyphen(hyphen, first, rest, known):
   count = known[hyphen, 'last']
   is_rare = known[None] > 100 and 50 * count < known[None]
   is_other = known['\u2010', 'last'] and not known['\u2010']
-  is_compound = compound or '-' in first + rest or not rest[0].islower()
+  is_compound = (
+      compound or '-' in first + rest or not rest[0].islower()
+  ) or _FIRST.fullmatch(first)
   return '' if is_compound or is_rare or is_other else None
 
 

@@ -64,6 +64,12 @@ LINES = {
     'OPTIONAL or OPTIONAL': ['OPTIONAL or OP-', 'TIONAL'],
     'the Anglo-Saxon text': ['the Anglo-', 'Saxon text'],
     'first- and second-class': ['of first-', 'and second-class mail'],
+    'an X-ray of twenty-one self-employed': ['an X-', 'ray of twenty-',
+                                             'one self-', 'employed men'],
+    'Another whale swam': 'BT /F1 40 Tf 72 700 Td (A) Tj /F1 11 Tf 28 20 Td '
+                          '(nother whale) Tj 0 -14 Td (swam) Tj ET',
+    'a 5 1/2 inch': 'BT /F1 11 Tf 72 700 Td (a 5) Tj 4 Ts /F1 6 Tf (1) Tj ET '
+                    'BT /F1 11 Tf 88 700 Td (/2 inch) Tj ET',
     'Purpose … 12': ['1.1. Purpose ............ 12'],
     'More … 13': ['1.2. More . . . . . . . 13'],
     'Wait... no.': ['Wait... no.'],
@@ -197,6 +203,15 @@ def test_a_paragraph_goes_on_over_a_page():
   assert found.text[found.places[1].start :].startswith('more of it')
   span = (0, len(found.text))
   assert places.label_of(found.places, span) == 'page 1 to page 2'
+
+
+def test_footnotes_follow_the_paragraph_that_goes_on_over_them():
+  page = 'BT /F1 11 Tf 14 TL 72 700 Td ({}) Tj T* ({}) Tj /F1 8 Tf T* (x) Tj ET'
+  pages = [page.format(*lines) for lines in ((LONG, 'it'), ('was.', LONG))]
+  found = pdf.read(made_pdf.make(pages), 'a.pdf')
+  assert found.text == f'{LONG} it was.\n\nx\n\n{LONG}\n\nx'
+  labels = [places.label_at(found.places, i) for i in (0, 73, 80, 86)]
+  assert labels == ['page 1', 'page 2', 'page 1', 'page 2']
 
 
 def test_pages_without_text_are_counted():
