@@ -24,6 +24,7 @@ from locost_jax.errors import InputError
 
 _ELEMENTS = (
     'http://schemas.openxmlformats.org/wordprocessingml/2006/main',
+    'http://schemas.openxmlformats.org/drawingml/2006/main',  # p, r, t as well
     'http://purl.oclc.org/ooxml/wordprocessingml/main',  # ISO 29500 Strict
 )
 _MATH = (
@@ -35,12 +36,13 @@ _MATH = (
 _SKIPPED = {
     'del': 'deleted text',
     'rt': 'readings of ruby',
+    'sdtContent': 'placeholders',  # if the control shows one
     **dict.fromkeys('moveFrom Fallback pPrChange rPrChange'.split()),
 }
 # Files that are left out: types of relations, and their name in notes. Of those
 # in _TEXTS the text is counted.
 _TEXTS = ('header', 'footer', 'comments')
-_UNREAD = dict(chart='charts', diagramData='diagrams', control='controls')
+_UNREAD = dict(chart='charts', control='controls')
 _UNREAD |= dict.fromkeys(('oleObject', 'package'), 'embedded objects')
 # Properties that make a paragraph a heading or an item, or raise a run.
 _KINDS = {
@@ -54,11 +56,14 @@ _KINDS = {
 # Before an item: the sign of a bullet; a number is in the text.
 _SIGNS = dict(item='- ', number='')
 _HEIGHTS = dict(superscript=equations.UP, subscript=equations.DOWN)
+# Elements that stand for a file, and the attribute with its id.
+_CHUNKS = dict(altChunk='id', subDoc='id', relIds='dm')
 # Elements of drawings whose words are not read, and the attribute with them.
 _DRAWN = dict(docPr='descr', textpath='string')
 # Fields that show words without a result in the file.
 _FIELDS = re.compile(r'\s*(?:EQ|SYMBOL|LISTNUM|AUTONUM|MACROBUTTON|GOTOBUTTON)')
 _CHARACTERS = dict(tab=' ', ptab=' ', br='\n', cr='\n', noBreakHyphen='-')
+_OFF = ('0', 'false', 'off')
 _DEPTH = 64  # of nested tables; each level copies its text
 
 
@@ -67,6 +72,7 @@ class _Block(NamedTuple):
 
   text: str
   kind: str = ''  # 'heading', 'item', 'number' or ''
+  goes_on: bool = False  # in the next paragraph
 
 
 def _leave_out(left_out, kind, text):
@@ -94,7 +100,7 @@ def read(data, where, max_bytes=None):
 
 def _blocks(file, left_out):
   """Returns the list of _Block of the body."""
-  main = 'word/document.xml'
+  main = file.find('word/document.xml')
   for kind, name in _related(file, '').values():
     main = name if kind == 'officeDocument' else main
   related, styles, lists, notes = _related(file, main), {}, {}, {}
@@ -116,8 +122,10 @@ def _blocks(file, left_out):
       _leave_out(left_out, _UNREAD[kind], name)
 
   def read_chunk(number):
-    name = related.get(number, ('', number))[1]
+    kind, name = related.get(number, ('', number))
     try:
+      if kind == 'diagramData':
+        return _parse(file, name, _Body(styles, {}, {}, left_out)).blocks
       return _chunk_blocks(file.read(name), name)
     except (InputError, LookupError):  # binary, unknown encoding, no such file
       _leave_out(left_out, 'embedded files', name)
@@ -254,16 +262,25 @@ class _Body(_Elements):
     self._pending = []  # notes to add after the next block
     self._skipped, self._unread = [], []  # open elements, and their text
     self._note, self._tag, self._font, self._form = None, '', '', None
-    self._field = []  # the instruction of a field
+    self._fields = []  # a stack of instructions; None: its result has begun
+    self._choices = []  # a stack of what was read before alternatives
+    self._is_hidden = self._is_placeholder = False
 
   def start(self, name, attributes):
-    tag = self._tag = _tag(name)
-    drawn = name.rpartition('}')[2]
+    above, tag, drawn = self._tag, _tag(name), name.rpartition('}')[2]
+    self._tag = tag
     if drawn in _DRAWN and not self._skipped:
       words = _value(attributes, _DRAWN[drawn])
       _leave_out(self._left_out, 'images', words)
-    if self._skipped or tag in _SKIPPED:
+    if (above, tag) == (
+        'rPr',
+        'del',
+    ) and self._paragraphs:  # the end is deleted
+      self._paragraphs[-1].goes_on = True
+    if self._skipped or tag in _SKIPPED and self._skips(tag):
       self._skipped.append(tag)
+    elif tag == 'AlternateContent':
+      self._choices.append(self._read_so_far())
     elif tag == 'p':
       self._paragraphs.append(equations.Pieces())
     elif tag == 'tbl':
@@ -276,12 +293,23 @@ class _Body(_Elements):
       self.blocks = []
     elif tag in ('footnote', 'endnote'):
       self._note, self.blocks = _value(attributes, 'id'), []
-    elif tag in ('altChunk', 'subDoc') and self._read_chunk:
-      self.blocks += self._read_chunk(_value(attributes, 'id'))
+    elif drawn in _CHUNKS and self._read_chunk:
+      self.blocks += self._read_chunk(_value(attributes, _CHUNKS[drawn]))
+    elif tag in ('sdtPr', 'showingPlcHdr'):
+      self._is_placeholder = tag != 'sdtPr'
     elif self._paragraphs and self._form is not None:
       self._form.setdefault(tag, []).append(_value(attributes, 'val'))
     elif self._paragraphs:
       self._add(tag, attributes)
+
+  def _read_so_far(self):
+    return [len(self.blocks), *map(len, self._paragraphs)]
+
+  def _skips(self, tag):
+    """Returns whether an element of _SKIPPED is left out."""
+    if tag == 'Fallback':  # of a choice with text
+      return self._choices[-1:] != [self._read_so_far()]
+    return tag != 'sdtContent' or self._is_placeholder
 
   def _add(self, tag, attributes):
     """Reads an element of a paragraph."""
@@ -291,7 +319,11 @@ class _Body(_Elements):
     elif tag.startswith('m:'):
       pieces.open(tag[2:], value)
     elif tag == 'r':
-      pieces.raised = self._font = ''
+      pieces.raised, self._font, self._is_hidden = '', '', False
+    elif tag == 'framePr':
+      pieces.goes_on |= _value(attributes, 'dropCap') in ('drop', 'margin')
+    elif tag == 'vanish':
+      self._is_hidden = value not in _OFF
     elif tag in ('vertAlign', 'position'):
       pieces.raised = _KINDS[tag](value)
     elif tag == 'rStyle':
@@ -314,10 +346,14 @@ class _Body(_Elements):
       code = re.match('[0-9a-fA-F]{1,5}|', _value(attributes, 'char'))[0]
       self._add_text(chr(int(code or 'F000', 16)), _value(attributes, 'font'))
     elif tag in ('fldSimple', 'fldChar'):
-      field = _value(attributes, 'instr') or ''.join(self._field)
-      if _FIELDS.match(field):
-        _leave_out(self._left_out, 'fields', field)
-      self._field = []
+      kind = _value(attributes, 'fldCharType')
+      field = [_value(attributes, 'instr')]
+      if kind and kind != 'begin':
+        field = self._fields.pop() if self._fields else None
+      if kind in ('begin', 'separate'):
+        self._fields.append([] if kind == 'begin' else None)
+      elif field and _FIELDS.match(''.join(field)):
+        _leave_out(self._left_out, 'fields', ''.join(field))
     elif tag == 'ffData':
       self._form = {}
 
@@ -325,7 +361,9 @@ class _Body(_Elements):
     return self._styles.get(style, {}).get('kind', '')
 
   def _add_text(self, text, font):
-    """Adds a text in a font; counts the symbols that are unknown."""
+    """Adds a text in a font; counts hidden text and unknown symbols."""
+    if self._is_hidden:
+      return _leave_out(self._left_out, 'hidden text', text)
     text, unknown = equations.in_unicode(text, font)
     for code in unknown:
       _leave_out(
@@ -346,10 +384,12 @@ class _Body(_Elements):
   def data(self, data):
     if self._skipped and self._tag in ('t', 'm:t', 'delText'):
       self._unread.append(data)
-    elif self._tag in ('t', 'm:t') and self._paragraphs:
-      self._add_text(data.replace('\n', ' '), self._font)
-    elif self._tag == 'instrText' and not self._skipped:
-      self._field.append(data)
+    elif self._tag in ('t', 'm:t', 'instrText') and self._paragraphs:
+      open_fields = [field for field in self._fields if field is not None]
+      if open_fields:
+        open_fields[-1].append(data)
+      elif self._tag != 'instrText':
+        self._add_text(data.replace('\n', ' '), self._font)
 
   def end(self, name):
     tag, self._tag = _tag(name), ''
@@ -359,15 +399,12 @@ class _Body(_Elements):
         if _SKIPPED[tag]:
           _leave_out(self._left_out, _SKIPPED[tag], ''.join(self._unread))
         self._unread.clear()
+    elif tag == 'AlternateContent' and self._choices:
+      self._choices.pop()
+    elif tag == 'pPr':  # of the end of the paragraph
+      self._is_hidden = False
     elif tag == 'p' and self._paragraphs:
-      paragraph = self._paragraphs.pop()
-      number = self._numbers.following(paragraph.list)
-      lines = paragraph.text().split('\n')
-      lines[0] = f'{number} {lines[0]}'
-      lines = filter(None, (' '.join(line.split()) for line in lines))
-      if number and paragraph.kind == 'item':
-        paragraph.kind = 'number'
-      self._close(_Block('\n'.join(lines), paragraph.kind))
+      self._end_paragraph(self._paragraphs.pop())
     elif tag == 'ffData' and self._form is not None and self._paragraphs:
       self._paragraphs[-1].append(_typed(self._form))
       self._form = None
@@ -383,6 +420,23 @@ class _Body(_Elements):
       if self.blocks:
         self.notes[self._note] = ' '.join(block.text for block in self.blocks)
 
+  def _end_paragraph(self, paragraph):
+    text = paragraph.text()
+    for field in filter(None, self._fields):  # without an end
+      _leave_out(self._left_out, 'fields', ''.join(field))
+    self._fields = []
+    if self.blocks and self.blocks[-1].goes_on:
+      text = self.blocks.pop().text + text
+    if paragraph.goes_on:  # the next one has the number
+      self.blocks += [_Block(text, '', True)] * bool(text.strip())
+      return
+    number = self._numbers.following(paragraph.list)
+    lines = f'{number} {text}'.split('\n')
+    lines = filter(None, (' '.join(line.split()) for line in lines))
+    if number and paragraph.kind == 'item':
+      paragraph.kind = 'number'
+    self._close(_Block('\n'.join(lines), paragraph.kind))
+
   def _close(self, block):
     """Adds a block and, outside tables, the notes that it refers to."""
     if block.text:
@@ -395,7 +449,7 @@ class _Body(_Elements):
 def _tag(name):
   """Returns the tag of an element of Word, 'm:' and that of a formula, or ''."""
   space, _, tag = name[1:].rpartition('}')
-  if space in _ELEMENTS or tag == 'Fallback':
+  if space in _ELEMENTS or tag in ('AlternateContent', 'Fallback'):
     return tag
   return f'm:{tag}' if space in _MATH else ''
 
@@ -413,7 +467,7 @@ def _typed(form):
   chosen = form.get('checked') or form.get('result') or form.get('default')
   chosen = (chosen or ['0'])[0]
   if 'checkBox' in form:
-    return '☐' if chosen in ('0', 'false', 'off') else '☒'
+    return '☐' if chosen in _OFF else '☒'
   entries = form.get('listEntry', ())
   return (*entries[int(chosen) if chosen.isdecimal() else 0 :], '')[0]
 

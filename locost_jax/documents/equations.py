@@ -76,13 +76,14 @@ class Pieces(list):
   Attributes:
     raised: UP or DOWN while text is raised or lowered, else ''.
     kind: 'heading', 'item' or ''.
+    goes_on: whether the next paragraph is part of it.
     list: its properties for `numbering.WordNumbers`.
   """
 
   def __init__(self):
     super().__init__()
     self.raised = self.kind = self._height = ''
-    self.list = {}
+    self.list, self.goes_on = {}, False
     self._open = []  # [[shape, arguments so far, properties]] of formulas
 
   def add_text(self, text):

@@ -18,7 +18,7 @@ _KIND = re.compile(  # by type or, in the element itself, list-style
 )
 _INTEGER = r'\s*+([-+]?)0*([0-9]{1,10})(?![0-9])'
 _PROPERTIES = (
-    'abstractNumId isLgl lvlText numFmt numStyleLink pStyle start startOverride '
+    'abstractNumId isLgl lvlRestart lvlText numFmt numStyleLink pStyle start startOverride '
     'styleLink'
 )
 _LONGEST = 80  # characters of a property, and of a number of Word
@@ -151,7 +151,8 @@ class WordNumbers:
     is_first = 'startOverride' in at and (num, level) not in self._begun
     self._begun.add((num, level))
     number = counts.get(level, starts[level] - 1) + 1
-    counts = {i: counts[i] for i in counts if i < level}
+    restarts = lambda i: level < min(i, of(i, 'lvlRestart', i))
+    counts = {i: counts[i] for i in counts if not restarts(i)}
     counts[level] = starts[level] if is_first else number
     self._counts[name] = counts
     is_legal = at.get('isLgl', '0') not in ('0', 'false', 'off')

@@ -16,6 +16,7 @@ NAMES = {
     '<b>': '<w:r><w:rPr><w:vertAlign w:val="subscript"/></w:rPr><w:t>',
     '</[tsb]>': '</w:t></w:r>',
     '<i ': '<w:sym w:font=',
+    '<(begin|separate|end)/>': '<w:fldChar w:fldCharType="\\1"/>',
     '<font (.*?)>': '<w:r><w:rPr><w:rFonts w:ascii=\\1/></w:rPr><w:t>',
     '</font>': '</w:t></w:r>',
     '<form>(.*)</form>': '<w:fldChar><w:ffData>\\1</w:ffData></w:fldChar>',
@@ -47,6 +48,12 @@ CASES = """
 <w:ruby><w:rt><t>kan</t></w:rt><t>漢</t></w:ruby><t>字</t> = 漢字
 <form><w:checkBox><w:checked/></w:checkBox></form><t>A</t> = ☒A
 <form><w:checkBox><w:default w:val="0"/></w:checkBox></form> = ☐
+<begin/><t>IF</t><begin/><separate/><t>1</t><end/><separate/><t>A</t><end/> = A
+<w:vanish/><w:t>No</w:t><t>Yes</t> = Yes
+<w:sdtPr><w:showingPlcHdr/></w:sdtPr><w:sdtContent><t>x</t></w:sdtContent> =
+<w:AlternateContent><w:Fallback><t>😊</t></w:Fallback></w:AlternateContent> = 😊
+<w:framePr w:dropCap="drop"/><t>O</t></w:p><w:p><t>nce</t> = Once
+<w:rPr><w:del/></w:rPr><t>a </t></w:p><w:p><t>b</t> = a b
 <form><w:result w:val="1"/><w:listEntry/><w:listEntry w:val="b"/></form> = b
 """
 
@@ -61,9 +68,9 @@ def read(xml, **files):
 
 @pytest.mark.parametrize('case', CASES.strip().split('\n'))
 def test_numbers_symbols_and_fields_keep_their_value(case):
-  xml, text = case.split(' = ')
+  xml, text = case.split(' =')
   style = '<w:style w:styleId="Sy"><w:rFonts w:ascii="Symbol"/></w:style>'
-  assert read(paragraph(xml), styles=style).text == text
+  assert read(paragraph(xml), styles=style).text == text.lstrip()
 
 
 MAIL = (
@@ -88,6 +95,15 @@ def test_embedded_files_are_read_or_named(chunk):
   assert found.text == CHUNKS[chunk]
   note = "a: 1 part left out as embedded files, such as 'word/x.xml'"
   assert found.notes == (note,) * (not found.text)
+
+
+def test_texts_of_drawings():
+  point = (
+      '<a:t xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main">'
+  )
+  words = paragraph(f'{point}Plan</a:t>')
+  xml = '<w:p/><x:relIds xmlns:x="x" dm="diagramData"/>'
+  assert docx.read(test_docx.body(xml, diagramData=words), 'a').text == 'Plan'
 
 
 def test_no_word_is_lost_in_silence():

@@ -109,6 +109,12 @@ NUMBERING = (
     + abstract(6, '<w:numStyleLink w:val="L"/>')
     + abstract(7, '<w:styleLink w:val="L"/>', level(0, 'decimal', '§ %1'))
     + num(6, 6)
+    + abstract(
+        8,
+        level(0, 'decimal', '%1.'),
+        level(1, 'decimal', '%1.%2', more='<w:lvlRestart w:val="0"/>'),
+    )
+    + num(8, 8)
 )
 STYLES = ''.join(
     f'<w:style w:styleId="{name}"><w:name w:val="{label}"/><w:basedOn w:val='
@@ -158,6 +164,7 @@ BODIES = {
         'Article I. x|§ 1.5 y|§ 1.6 y|Article II. z|Article I. w'
         '|Article II. w|Article III. v'
     ),
+    (item('x', 8) + item('y', 8, 1)) * 2: '1. x|1.1 y|2. x|2.2 y',
     item('x', 6) * 2: '§ 1 x|§ 2 x',
     item('x', 4) + item('y', 99) + item('z', 1, 999): '- x|- y|- z',
     f'<w:tbl><w:tr><w:tc>{item("", 1)}</w:tc><w:tc>{paragraph(run("x"))}</w:tc>'
