@@ -6,6 +6,7 @@ limit of all of them together.
 
 import contextlib
 import io
+import posixpath
 import unicodedata
 from urllib import parse
 import zipfile
@@ -35,6 +36,11 @@ class Archive:
       self._names = self._names or {_spelling(other): other for other in names}
     return name if name in self else self._names.get(_spelling(name), name)
 
+  def resolve(self, name, link):
+    """Returns the name of the file that a file links to."""
+    path = posixpath.join('/', name.replace('\\', '/'), '..', link)
+    return self.find(posixpath.normpath(path).lstrip('/'))
+
   def read(self, name):
     """Returns the bytes of a file; an InputError if they are too many."""
     # zipfile never unpacks more than `file_size` bytes.
@@ -44,8 +50,9 @@ class Archive:
 
 
 def _spelling(name):
-  """Returns a name without case, composition of letters and escapes."""
-  return unicodedata.normalize('NFC', parse.unquote(name)).casefold()
+  """Returns a name without case, composition, escapes and backslashes."""
+  name = parse.unquote(name).replace('\\', '/')
+  return unicodedata.normalize('NFC', name).casefold()
 
 
 @contextlib.contextmanager

@@ -176,14 +176,13 @@ def _related(file, name):
   relations = posixpath.join(folder, '_rels', f'{base}.rels')
   if relations not in file:
     return {}
-  path = posixpath.normpath
   return {
       found.get('Id'): (
           found.get('Type', '').rpartition('/')[2],
-          file.find(path(posixpath.join('/', folder, found['Target']))[1:]),
+          file.resolve(name, found['Target']),
       )
-      for name, found in _parse(file, relations, _Elements()).found
-      if name.endswith('}Relationship')
+      for tag, found in _parse(file, relations, _Elements()).found
+      if tag.endswith('}Relationship')
       and 'Target' in found
       and found.get('TargetMode') != 'External'
   }

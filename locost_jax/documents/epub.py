@@ -29,7 +29,7 @@ def read(data, where, max_bytes=None):
   """
   left_out, texts, headings, at = places.LeftOut(), [], [], 0
   with archive.open_archive(data, where, 'EPUB', max_bytes) as book:
-    order, titles = _order(book, left_out)
+    order, titles, styles = _order(book, left_out)
     if _encrypted(book) & set(order):
       raise InputError(
           f'{where}: an encrypted EPUB (DRM), which cannot be read'
@@ -39,7 +39,9 @@ def read(data, where, max_bytes=None):
       if name.lower().endswith('.txt') and not _MARKUP.match(page):
         text = markup.decode(page, named).strip()
       else:
-        text, found = markup.html_headings(page, named, 'utf-8', left_out)
+        text, found = markup.html_headings(
+            page, named, 'utf-8', left_out, styles=styles
+        )
       if not text:
         continue
       section = f'section {len(texts) + 1}'
@@ -53,16 +55,17 @@ def read(data, where, max_bytes=None):
 
 
 def _order(book, left_out):
-  """Returns the names of the pages in reading order, and {page: title}."""
-  root = _xml(book, 'META-INF/container.xml').find('.//{*}rootfile[@full-path]')
+  """Returns the pages in reading order, {page: title} and styles of classes."""
+  container = book.find('META-INF/container.xml')
+  root = _xml(book, container).find('.//{*}rootfile[@full-path]')
   if root is None:
     raise InputError(
         f'{book.where}: a broken EPUB: META-INF/container.xml names no package'
     )
-  root = root.get('full-path')
+  root = book.find(root.get('full-path'))
   package, items, contents, order = _xml(book, root), {}, [], []
   for node in package.iterfind('.//{*}item'):
-    name = _join(book, root, node.get('href', ''))
+    name = _linked(book, root, node.get('href', ''))
     kind = node.get('media-type', '')
     if (
         'nav' in node.get('properties', '').split()
@@ -80,7 +83,24 @@ def _order(book, left_out):
       left_out.add('page', f'left out ({why})', f'{name}, {kind}')
   if not order:
     raise InputError(f'{book.where}: a broken EPUB: {root} lists no page in it')
-  return list(dict.fromkeys(order)), _titles(book, contents)
+  known = {*contents, *order, *(fallback for *_, fallback in items.values())}
+  opened = [  # pages that only links open, such as notes
+      name
+      for item, (name, kind, _) in items.items()
+      if 'html' in kind.lower() and name in book and not known & {item, name}
+  ]
+  pages = b''.join(map(book.read, order)) if opened else b''
+  for name in opened:
+    if posixpath.basename(name).encode() in pages:
+      order.append(name)
+    else:
+      left_out.add('page', 'left out (not in the spine)', name)
+  sheets = [
+      x for x, kind, _ in items.values() if kind == 'text/css' and x in book
+  ]
+  sheet = b''.join(map(book.read, sheets)).decode('utf-8', 'replace')
+  styles = markup.class_styles(sheet)
+  return list(dict.fromkeys(order)), _titles(book, contents), styles
 
 
 def _page(book, items, item):
@@ -114,7 +134,7 @@ def _titles(book, contents):
     for link, label in links:
       title = ' '.join(''.join(label.itertext()).split())
       if title:
-        titles.setdefault(_join(book, name, link), title)
+        titles.setdefault(_linked(book, name, link), title)
   return titles
 
 
@@ -131,9 +151,5 @@ def _xml(book, name):
   return ElementTree.fromstring(book.read(name))
 
 
-def _join(book, name, link):
-  """Returns the name of a file that another one links to."""
-  link = parse.unquote(link.partition('#')[0])
-  return book.find(
-      posixpath.normpath(posixpath.join(posixpath.dirname(name), link))
-  )
+def _linked(book, name, link):
+  return book.resolve(name, parse.unquote(link.partition('#')[0]))

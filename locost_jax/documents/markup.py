@@ -144,7 +144,7 @@ def decode_undeclared(data, where, otherwise='cp1252'):
 
 
 def html_headings(
-    data, where, undeclared='cp1252', left_out=None, is_plain=False
+    data, where, undeclared='cp1252', left_out=None, is_plain=False, styles=()
 ):
   """Returns the text of an HTML page and its [(start, heading), ...].
 
@@ -152,13 +152,14 @@ def html_headings(
     undeclared: the encoding of a page that declares none and is not UTF-8.
     left_out: `places.LeftOut` to add to.
     is_plain: as corpora have the text, without signs for raised digits.
+    styles: those of `class_styles`, besides the page's own.
 
   Raises:
     InputError: as `decode`, or an encoding that browsers do not know.
   """
   left_out = places.LeftOut() if left_out is None else left_out
   source = _source_text(data, where, undeclared)
-  first, *rest = _Page(source, left_out, is_plain).text().split('\4')
+  first, *rest = _Page(source, left_out, is_plain, styles).text().split('\4')
   starts = itertools.accumulate(map(len, [first, *rest]))
   headings = zip(starts, (part.partition('\n')[0] for part in rest))
   return first + ''.join(rest), [x for x in headings if x[1].strip()]
@@ -173,6 +174,9 @@ def _source_text(data, where, undeclared):
   with contextlib.suppress(LookupError):
     known = codecs.lookup(encoding).name
   known = _READ_AS.get(known, known)
+  if known == 'cp1252':  # often declared for UTF-8, which is rarely valid else
+    with contextlib.suppress(NotDecoded):
+      return decode(data, where)
   if not _KNOWN.fullmatch(known):
     raise InputError(
         f'{where}: declares the unknown encoding {encoding!r}; expected one '
@@ -243,9 +247,25 @@ _PAGED = re.compile(
 _REPEATED = re.compile(
     r'katex-html|<mjx-math|<nobr[^>]*aria-hidden|MathJax_Preview'
 )
-_HEIGHT = re.compile(
-    r'vertical-align\s*+:\s*+(sup|sub)|["\'\s=](sup|sub)(?:er)?script["\'\s>]'
+# {mark: styles and classes that mean it}; lengths in ex are of formulas, and
+# Word writes 'position:relative;top:-3.0pt'.
+_HEIGHTS = {
+    mark: re.compile(
+        rf'vertical-align\s*+:\s*+(?:{name}|{sign}(?:0?\.[2-9]|[3-9]|\d\d)'
+        rf'(?![\d.]*ex))|["\'\s=]{name}(?:er)?script["\'\s>]'
+        rf'|relative[^"\']{{0,40}}?top\s*+:\s*+{top}[\d.]+pt'
+    )
+    for mark, name, sign, top in (
+        (_UP, 'sup', '', '-'),
+        (_DOWN, 'sub', '-', ''),
+    )
+}
+# What a class may mean for the text, and an element that is a line by its style.
+_MEANT = re.compile(
+    r'(?:vertical-align|list-style(?:-type)?|display|position|top)\s*+:[^;]*+'
 )
+_CLASSES = re.compile(r'\sclass\s*+=\s*+["\']?([^"\'>]*+)')
+_LINE = re.compile(r'display\s*+:\s*+block')
 _VOID = frozenset('area br col embed hr img input link meta source wbr'.split())
 _BLANKS = re.compile('[ \t\f\xa0]+')
 
@@ -271,10 +291,10 @@ class _Page:
   that of a cell, \\6 and \\7 are around the number of an item, \\x08 ends one.
   """
 
-  def __init__(self, text, left_out, is_plain=False):
+  def __init__(self, text, left_out, is_plain=False, styles=()):
     self._parts, self._open, self._verbatim = [], [_Element('')], 0
     self._left_out, self._is_plain = left_out, is_plain
-    self._in_formula = False
+    self._in_formula, self._styles = False, dict(styles)
     self._has_formulas = '<math' in text or ':math' in text
     self._has_tex = 'math/tex' in text and not (is_plain or self._has_formulas)
     self._lists = numbering.PageLists(self._parts)
@@ -296,11 +316,15 @@ class _Page:
           start, at = at, end.start() if end else len(text)
           if self._has_tex and 'math/tex' in found[0]:
             self._add(text[start:at])
+          if tag == 'style' and not is_plain:
+            self._styles |= class_styles(text[start:at])
     self._add(unescape(text[at:]))
     self._close(1)
     self._lists.end()
 
   def _start(self, tag, source):
+    if self._styles and (found := _CLASSES.search(source)):
+      source += ''.join(self._styles.get(x, '') for x in found[1].split())
     self._interrupt(tag)
     self._verbatim += tag == 'pre'
     if tag in _BREAKS or tag == 'br':  # two in a row end a paragraph
@@ -351,8 +375,8 @@ class _Page:
       return _Element(tag, start, dropped=_PAGE)
     elif tag in ('sup', 'sub'):
       before = _UP if tag == 'sup' else _DOWN
-    elif tag not in _BREAKS and (height := _height(source)):
-      before = height
+    elif tag not in _BREAKS and (found := _styled(source)):
+      before, after = found
     elif tag == 'a' and '#' in source:
       before = _LINK
     else:
@@ -448,12 +472,27 @@ class _Page:
     return text.replace('\3', ' ').strip()
 
 
-def _height(source):
-  """Returns the mark of a tag whose style or class raises text, or None."""
-  if 'vertical-align' in source or 'script' in source:
-    if found := _HEIGHT.search(source):
-      return _UP if 'sup' in found.groups() else _DOWN
+def _styled(source):
+  """Returns the marks around an element that its style raises or parts."""
+  if 'display' in source and _LINE.search(source):
+    return '\1', '\1'
+  if any(x in source for x in ('vertical-align', 'script', 'relative')):
+    for mark, styles in _HEIGHTS.items():
+      if styles.search(source):
+        return mark, _END
   return None
+
+
+def class_styles(sheet):
+  """Returns {class: declarations} of a style sheet, of those that _MEANT has."""
+  styles = {}
+  for rule in sheet.split('}'):
+    selectors, _, declarations = rule.rpartition('{')
+    meant = ';'.join(_MEANT.findall(declarations))
+    for selector in selectors.split(',') if meant else ():
+      name = selector.rpartition('.')[2].strip()
+      styles[name] = f'{styles.get(name, "")};{meant}'
+  return styles
 
 
 def _break(found):

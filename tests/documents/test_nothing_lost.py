@@ -30,6 +30,10 @@ PAGES = {
     '每10<sup>6</sup>页\n<li>一，\n<li>二': '每10^6页\n一，\n二',
     '<td>国家\n<td>年份</td>\n<td>票数</td>': '国家 年份 票数',
     '10<i style="vertical-align: super">6</i> 9<a class=subscript>2': '10^6 9_2',
+    '<style>p .s{vertical-align:super}.b, i.c{display:block}</style>10<i class="a s">'
+    '6</i><i class=b>a</i><i class=c>b</i>': '10^6\na\nb',
+    '10<i style="position:relative;top:-3.0pt">6</i>': '10^6',
+    '<meta charset=latin1>é–': 'é–',
     '<h:p>a</h:p><h:p>b</h:p>': 'a\n\nb',
     'for <del>10</del><ins>12</ins>': 'for 12',
     '<img alt="T">he <img class="math" alt="x^2"><img alt="a cat">': 'The x^2',
@@ -89,6 +93,20 @@ def test_notes_name_a_wrong_time_and_pages_without_text(tmp_path):
   assert 'x: 1 page left out (no text), such as' in found.notes[0]
 
 
+def test_pages_that_links_open_and_styles_of_books(tmp_path):
+  pages = {
+      'a': '<a href="b#c">1</a>0<i class="s">6</i>',
+      'b': '<p>Note',
+      'C': 'x',
+  }
+  pages['s.css'] = '.s { vertical-align: super }'
+  kinds = *3 * ['text/html'], 'text/css'
+  make_book(tmp_path / 'x', pages, ['a'], kinds=kinds)
+  found = readers.read('.epub', (tmp_path / 'x').read_bytes(), 'x')
+  assert found.text == '10^6\n\nNote'
+  assert "1 page left out (not in the spine), such as 'O/C'" in found.notes[0]
+
+
 def test_pages_by_names_that_are_spelt_otherwise(tmp_path):
   pages = {'a.txt': 'A <b.', 'c\xe9.html': '<p>Two', 'none.html': ''}
   kinds = 'text/plain', 'text/html', 'text/html'
@@ -96,7 +114,8 @@ def test_pages_by_names_that_are_spelt_otherwise(tmp_path):
   with zipfile.ZipFile(tmp_path / 'x') as old:
     with zipfile.ZipFile(tmp_path / 'y', 'w') as new:
       for name in old.namelist():
-        new.writestr(name.replace('c\xe9', 'Ce\u0301'), old.read(name))
+        spelt = name.replace('c\xe9', 'Ce\u0301').replace('/', '\\')
+        new.writestr(spelt, old.read(name))
   found = readers.read('.epub', (tmp_path / 'y').read_bytes(), 'x')
   assert found.text == 'A <b.\n\nTwo'
   assert "page left out (missing), such as 'O/none.html" in found.notes[0]

@@ -26,6 +26,7 @@ PAGES = {
     '<ol style="list-style: none"><li>(a) x': '(a) x',
     '<ol data-start=5 style="list-style-type:upper-latin"><li>x': 'A. x',
     f'<ol start={9**99}><li>x<li value={"0" * 9999}7>y': '1. x|7. y',
+    '<style>.a{list-style: none}</style><ol class="a"><li>(i) x': '(i) x',
     '<nav><ol><li>x</nav><ol><li>y': '1. y',
 }
 
