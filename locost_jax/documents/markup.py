@@ -247,10 +247,10 @@ _PAGED = re.compile(
 _REPEATED = re.compile(
     r'katex-html|<mjx-math|<nobr[^>]*aria-hidden|MathJax_Preview'
 )
-# {mark: styles and classes that mean it}; lengths in ex are of formulas, and
-# Word writes 'position:relative;top:-3.0pt'.
-_HEIGHTS = {
-    mark: re.compile(
+# {marks around an element: its style or class}; lengths in ex are of formulas,
+# and Word writes 'position:relative;top:-3.0pt'.
+_STYLES = {
+    (mark, _END): re.compile(
         rf'vertical-align\s*+:\s*+(?:{name}|{sign}(?:0?\.[2-9]|[3-9]|\d\d)'
         rf'(?![\d.]*ex))|["\'\s=]{name}(?:er)?script["\'\s>]'
         rf'|relative[^"\']{{0,40}}?top\s*+:\s*+{top}[\d.]+pt'
@@ -260,12 +260,12 @@ _HEIGHTS = {
         (_DOWN, 'sub', '-', ''),
     )
 }
-# What a class may mean for the text, and an element that is a line by its style.
+_STYLES['\1', '\1'] = re.compile(r'display\s*+:\s*+block')
+# What the style of a class may mean for the text.
 _MEANT = re.compile(
     r'(?:vertical-align|list-style(?:-type)?|display|position|top)\s*+:[^;]*+'
 )
 _CLASSES = re.compile(r'\sclass\s*+=\s*+["\']?([^"\'>]*+)')
-_LINE = re.compile(r'display\s*+:\s*+block')
 _VOID = frozenset('area br col embed hr img input link meta source wbr'.split())
 _BLANKS = re.compile('[ \t\f\xa0]+')
 
@@ -474,12 +474,11 @@ class _Page:
 
 def _styled(source):
   """Returns the marks around an element that its style raises or parts."""
-  if 'display' in source and _LINE.search(source):
-    return '\1', '\1'
-  if any(x in source for x in ('vertical-align', 'script', 'relative')):
-    for mark, styles in _HEIGHTS.items():
-      if styles.search(source):
-        return mark, _END
+  words = 'vertical-align', 'script', 'relative', 'display'
+  if any(word in source for word in words):
+    for marks, style in _STYLES.items():
+      if style.search(source):
+        return marks
   return None
 
 

@@ -10,7 +10,6 @@ For most files this is the reading order, even with columns. Then
 - lines are joined to paragraphs, also across pages.
 """
 
-import bisect
 import collections
 import ctypes
 import functools
@@ -23,8 +22,8 @@ import resource
 import subprocess
 import sys
 from typing import NamedTuple
-import unicodedata
 
+from locost_jax.documents import right_to_left
 from locost_jax.documents.places import check_size
 from locost_jax.documents.places import LeftOut
 from locost_jax.documents.places import MARKS
@@ -58,17 +57,6 @@ _UNSPACED = re.compile(
 # A line up to a newline or PDFium's mark for a hyphen at its end.
 _LINE = re.compile('[^\\s\x02][^\n\x02]*\x02?')
 _BESIDE_NUMBER = re.compile(r'(?<=\d)[ ]+(?=\D)|(?<=\D)[ ]+(?=\d+\s*\Z)')
-# Words of Hebrew, Arabic and their kin.
-_FROM_RIGHT = re.compile('[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]{2,}')
-_BLANK = 0.16  # of a font's size: the least gap between two words of a row
-# Kinds of characters by their direction; what is read from the left in a row
-# of Arabic (a number, or words of other scripts); and the opposite.
-_KINDS = dict(R='R', AL='R', L='L', EN='N', AN='N', CS='C', ET='T')
-_LEFT_TO_RIGHT = re.compile('(?:[LN][^R]*)?L|T*N(?:C?N)*|T+')
-_RIGHT_TO_LEFT = re.compile('R(?:[^LN]*R)?')
-# Brackets that open after a letter, or close before one, as PDFium may give them.
-_TURNED = re.compile(r'(?<!\S)[)\]}»›](?=\S)|(?<=\S)[(\[{«‹](?!\w)')
-_MIRRORED = str.maketrans('()[]{}«»‹›', ')(][}{»«›‹')
 # The pairs of a compound: 'end-to-end' has 'end-to' and 'to-end'.
 _PAIR = re.compile(r'(?<!\w)(?=(\w+-\w+))')
 # Of compounds: 'x-ray', 'twenty-one', 'self-made'. No word is parted there.
@@ -82,7 +70,6 @@ _CONTROLS = dict.fromkeys([0, 1, *range(3, 9), *range(16, 32)], '\ufffd')
 _CONTROLS |= {11: 'ﬀ', 12: 'ﬁ', 14: 'ﬃ', 15: 'ﬄ'}
 _UNKNOWN = re.compile('[\ufffd\ue000-\uf8ff]')
 _CAPITALS = re.compile('[A-Z]')
-_RAISED = re.compile(r'\^(?=\d+\Z)')
 # A word after an initial: of small letters, or of capitals.
 _REST = re.compile(r'(?![A-Z][a-z])[^\W\d_]+')
 _NUMERATOR = re.compile(r'\d+\s?[/⁄]')
@@ -208,28 +195,22 @@ def _page_lines(page, share, height):
 
   def glyph(at):
     pdfium.FPDFText_GetLooseCharBox(reader.raw, at, box)
-    return _Glyph(text[at], *place(at), box.right, box.left + box.right, at)
+    return right_to_left.Glyph(
+        text[at], *place(at), box.right, box.left + box.right, at
+    )
 
   def is_wide(gap):
     start, end = order[gap.start() - 1], order[gap.end()]
     return abs(place(end)[0] - place(start)[0]) > 3 * size
 
-  lines = []
-  count = reader.count_chars()
-  character = lambda at: chr(pdfium.FPDFText_GetUnicode(reader.raw, at))
-  text = reader.get_text_range() if count else ''
-  if len(text) != count:  # it has pairs of surrogates
-    text = ''.join(map(character, range(count)))
-  text = re.sub('\ufffe', lambda m: character(m.start()), text)
-  text = text.translate(_CONTROLS) + ' '  # the character at -1 is a blank
+  lines, text = [], _characters(reader)
   orders = [range(*found.span()) for found in _LINE.finditer(text)]
-  if _FROM_RIGHT.search(text):
-    orders = _rows(text, orders, glyph, size_of)
+  if right_to_left.WORD.search(text):
+    orders = right_to_left.rows(text, orders, glyph, size_of)
   for order in orders:
     start = order[0]
     if isinstance(order, list):
-      line = ''.join([text[i] for i in order])
-      line = _TURNED.sub(lambda m: m[0].translate(_MIRRORED), line)
+      line = right_to_left.with_brackets(''.join([text[i] for i in order]))
     else:
       line = text[start : order.stop]
     size = max(size_of(start), size_of(order[len(line.rstrip()) - 1]))
@@ -237,11 +218,9 @@ def _page_lines(page, share, height):
     is_split = min(at, 1 - at) < _MARGIN and any(
         map(is_wide, _BESIDE_NUMBER.finditer(line))
     )
-    line = _with_heights(line, order, place, size_of)
+    after = text[order[-1] + 1 : order[-1] + 4]
+    line = _with_heights(line, after, order, place, size_of)
     line = line.replace('\x02', '-')
-    if lines and line[0] in '/⁄':  # a fraction
-      upper = lines.pop()
-      lines.append(upper._replace(text=_RAISED.sub(' ', upper.text)))
     line = _LEADERS.sub(' … ', line)
     words = line.replace('\uf0b7', '•').split()  # of symbol fonts
     line = ' '.join(words).encode('utf-16', 'surrogatepass')
@@ -250,10 +229,24 @@ def _page_lines(page, share, height):
   return lines
 
 
-def _with_heights(line, order, place, size_of):
+def _characters(reader):
+  """Returns one character for each of PDFium's, and a blank, which is at -1."""
+  import pypdfium2.raw as pdfium
+
+  count = reader.count_chars()
+  text = reader.get_text_range() if count else ''
+  character = lambda at: chr(pdfium.FPDFText_GetUnicode(reader.raw, at))
+  if len(text) != count:  # it has pairs of surrogates
+    text = ''.join(map(character, range(count)))
+  text = re.sub('\ufffe', lambda m: character(m.start()), text)
+  return text.translate(_CONTROLS) + ' '
+
+
+def _with_heights(line, after, order, place, size_of):
   """Returns a line whose raised digits follow '^', and lowered ones '_'.
 
   Args:
+    after: what follows the line.
     order: the index of each character.
     place, size_of: functions of an index: (x, y), and the size of the font.
   """
@@ -272,94 +265,11 @@ def _with_heights(line, order, place, size_of):
     if is_moved(last) or line[last].isalpha() and is_moved(last - 1):
       small = next(filter(is_moved, range(first, last + 1)))
       mark = '^' if place(order[small])[1] > base else '_'
-      mark = ' ' if line[last + 1 :].lstrip()[:1] in ('/', '⁄') else mark
+      is_fraction = re.match(r'\s*[/⁄]', line[last + 1 :] + after)
+      mark = ' ' if is_fraction else mark
       mark *= mark != '_' or line[small - 1].isdigit()  # H2O
       line = line[:small] + mark + line[small:]
   return line
-
-
-class _Glyph(NamedTuple):
-  """A character by its place, in points."""
-
-  text: str
-  x: float  # of its origin
-  y: float
-  right: float  # edge
-  middle: float  # doubled
-  index: int
-
-
-def _rows(text, lines, glyph, size_of):
-  """Yields the indices of each line, in the order of reading; -1: a blank.
-
-  PDFium parts rows of Arabic at numbers, brackets and marks, which it moves.
-  Lines at one height become a row, if it has letters of such a script.
-  """
-  rows = []  # [y, size, glyphs, lines]
-  for line in lines:
-    glyphs = [glyph(i) for i in line if not text[i].isspace()]
-    base = [g for g in glyphs if not unicodedata.combining(g.text)] or glyphs
-    y, size = base[0].y, size_of(base[0].index)
-    if not rows or abs(y - rows[-1][0]) > 0.5 * size:
-      rows.append((y, size, [], []))
-    rows[-1][2].extend(glyphs)
-    rows[-1][3].append(line)
-  for _, size, glyphs, parts in rows:
-    if _FROM_RIGHT.search(''.join(text[i] for line in parts for i in line)):
-      yield _in_order(text, glyphs, size)
-    else:
-      yield from parts
-
-
-def _in_order(text, glyphs, size):
-  """Returns the indices of a row's characters, from places to reading order.
-
-  Blanks are where glyphs are apart, or alone between two. Marks follow their
-  letter: that of their glyph, or the nearest.
-  """
-  letters, marks = [], collections.defaultdict(list)
-  for one in sorted(glyphs, key=lambda g: (-g.x, -g.middle, -g.index)):
-    if not unicodedata.combining(one.text):
-      # A bold letter may be drawn twice, and a mark's glyph repeat its letter.
-      is_again = lambda g: (
-          g.text == one.text
-          and g[1:3] != one[1:3]
-          and g.x - one.x < 0.05 * size
-      )
-      letters[-4:] = [*itertools.filterfalse(is_again, letters[-4:]), one]
-  for one in glyphs if letters else ():
-    if unicodedata.combining(one.text):
-
-      def distance(at):
-        far = letters[at].middle - one.middle
-        is_other = letters[at][1:3] != one[1:3]
-        return is_other, abs(far), at if far < 0 else -at
-
-      at = bisect.bisect_left(letters, -one.x, key=lambda g: -g.x)
-      near = range(max(at - 4, 0), min(at + 4, len(letters)))
-      found = marks[letters[min(near, key=distance)].index]
-      if not any(g.text == one.text for g in found):
-        found.append(one)
-  base, before = sorted(g.y for g in glyphs)[len(glyphs) // 2], None
-  row, kinds = [], []
-  for one in letters:
-    gap = (before.x - one.right) / size if before else 0
-    first, last = sorted((before or one, one), key=lambda g: g.index)
-    is_blank = text[first.index + 1 : last.index].isspace()
-    if gap > (_BLANK / 2 if is_blank else _BLANK):
-      row.append([-1])
-      kinds.append(' ')
-    kind = _KINDS.get(unicodedata.bidirectional(one.text), 'x')
-    is_raised = kind == 'N' and abs(one.y - base) > 0.1 * size
-    row.append([one.index, *(mark.index for mark in marks[one.index])])
-    kinds.append('T' if is_raised else kind)
-    before = one
-  inner = _LEFT_TO_RIGHT
-  if kinds.count('L') > kinds.count('R'):
-    row, kinds, inner = row[::-1], kinds[::-1], _RIGHT_TO_LEFT
-  for found in inner.finditer(''.join(kinds)):
-    row[slice(*found.span())] = reversed(row[slice(*found.span())])
-  return sum(row, [])
 
 
 def _annotations(form, page):

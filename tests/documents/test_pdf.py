@@ -7,6 +7,7 @@ import pytest
 
 from locost_jax.documents import pdf
 from locost_jax.documents import places
+from locost_jax.documents import right_to_left
 from locost_jax.errors import InputError
 from tests.documents import made_pdf
 
@@ -188,11 +189,11 @@ ROWS = {
 @pytest.mark.parametrize('row', ROWS)
 def test_rows_of_two_directions(row):
   glyphs = [
-      pdf._Glyph(c, 6 * i, 0, 6 * i + 6, 12 * i + 6, i)
+      right_to_left.Glyph(c, 6 * i, 0, 6 * i + 6, 12 * i + 6, i)
       for i, c in enumerate(row)
       if c != ' '
   ]
-  order = pdf._in_order(f'{row} ', glyphs, 12)
+  order = right_to_left._in_order(f'{row} ', glyphs, 12)
   assert ''.join(f'{row} '[i] for i in order) == ROWS[row]
 
 
