@@ -61,13 +61,15 @@ _BESIDE_NUMBER = re.compile(r'(?<=\d)[ ]+(?=\D)|(?<=\D)[ ]+(?=\d+\s*\Z)')
 _PAIR = re.compile(r'(?<!\w)(?=(\w+-\w+))')
 # Of compounds: 'x-ray', 'twenty-one', 'self-made'. No word is parted there.
 _FIRST = re.compile('.|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|self|well')
+_DIGIT = re.compile(r'\d')
 # A character, and digits or a letter after it that may be raised.
 _MIXED = re.compile(
     r'\w(?:[.,;:!?)\]”"−–-]{0,2}\d)+(?:[^\W\d_](?!\w))?|\d[^\W\d_](?!\w)'
 )
 # Codes of glyphs without Unicode; in fonts of old TeX, some are ligatures.
-_CONTROLS = dict.fromkeys([0, 1, *range(3, 9), *range(16, 32)], '\ufffd')
-_CONTROLS |= {11: 'ﬀ', 12: 'ﬁ', 14: 'ﬃ', 15: 'ﬄ'}
+_CODE = re.compile('[\0\1\3-\x08\x0b\x0c\x0e-\x1f\ufffe]')
+_LIGATURES = dict(zip('\x0b\x0c\x0e\x0f\x02', 'ﬀﬁﬃﬄ\x02'))
+_PAIRED = re.compile('[\ud800-\udfff]')
 _UNKNOWN = re.compile('[\ufffd\ue000-\uf8ff]')
 _CAPITALS = re.compile('[A-Z]')
 # A word after an initial: of small letters, or of capitals.
@@ -203,7 +205,7 @@ def _page_lines(page, share, height):
     start, end = order[gap.start() - 1], order[gap.end()]
     return abs(place(end)[0] - place(start)[0]) > 3 * size
 
-  lines, text = [], _characters(reader)
+  lines, text, size = [], _characters(reader), 0
   orders = [range(*found.span()) for found in _LINE.finditer(text)]
   if right_to_left.WORD.search(text):
     orders = right_to_left.rows(text, orders, glyph, size_of)
@@ -213,18 +215,22 @@ def _page_lines(page, share, height):
       line = right_to_left.with_brackets(''.join([text[i] for i in order]))
     else:
       line = text[start : order.stop]
-    size = max(size_of(start), size_of(order[len(line.rstrip()) - 1]))
+    before, size = size, size_of(start)
+    if size != before:
+      size = max(size, size_of(order[len(line.rstrip()) - 1]))
     at = share(place(start)[1])
     is_split = min(at, 1 - at) < _MARGIN and any(
         map(is_wide, _BESIDE_NUMBER.finditer(line))
     )
     after = text[order[-1] + 1 : order[-1] + 4]
-    line = _with_heights(line, after, order, place, size_of)
+    if _DIGIT.search(line):
+      line = _with_heights(line, after, order, place, size_of)
     line = line.replace('\x02', '-')
     line = _LEADERS.sub(' … ', line)
     words = line.replace('\uf0b7', '•').split()  # of symbol fonts
-    line = ' '.join(words).encode('utf-16', 'surrogatepass')
-    line = line.decode('utf-16', 'replace')
+    line = ' '.join(words)
+    if _PAIRED.search(line):
+      line = line.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')
     lines.append(_Line(line, at, size / height, is_split))
   return lines
 
@@ -238,8 +244,9 @@ def _characters(reader):
   character = lambda at: chr(pdfium.FPDFText_GetUnicode(reader.raw, at))
   if len(text) != count:  # it has pairs of surrogates
     text = ''.join(map(character, range(count)))
-  text = re.sub('\ufffe', lambda m: character(m.start()), text)
-  return text.translate(_CONTROLS) + ' '
+  # U+FFFE is a hyphen at the end of a line, \2, or a glyph without Unicode.
+  code = lambda m: character(m.start()) if m[0] == '\ufffe' else m[0]
+  return _CODE.sub(lambda m: _LIGATURES.get(code(m), '\ufffd'), text) + ' '
 
 
 def _with_heights(line, after, order, place, size_of):
@@ -252,7 +259,11 @@ def _with_heights(line, after, order, place, size_of):
   """
   for found in reversed([*_MIXED.finditer(line)]):
     first, last = found.start(), found.end() - 1
-    large, (left, base) = size_of(order[first]), place(order[first])
+    left, base = place(order[first])
+    ends = last, last - line[last].isalpha()
+    if all(place(order[i])[1] == base for i in ends):
+      continue
+    large = size_of(order[first])
     x_of_next, y_of_next = place(order[first + 1])
     if abs(x_of_next - left) < 0.2 * large:  # below it, or turned
       if abs(y_of_next - base) > 0.9 * large and found[0].isdigit():
@@ -262,7 +273,7 @@ def _with_heights(line, after, order, place, size_of):
         size_of(order[i]) < 0.9 * large
         or abs(place(order[i])[1] - base) > 0.2 * large
     )
-    if is_moved(last) or line[last].isalpha() and is_moved(last - 1):
+    if any(map(is_moved, ends)):
       small = next(filter(is_moved, range(first, last + 1)))
       mark = '^' if place(order[small])[1] > base else '_'
       is_fraction = re.match(r'\s*[/⁄]', line[last + 1 :] + after)
