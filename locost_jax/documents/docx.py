@@ -3,8 +3,8 @@
 Headings are places. A list item is a line that begins with its number or '- '.
 A table row is a line with ' | ' between its cells. A note follows the paragraph
 that refers to it. Raised digits and formulas keep their value: '10^6', '1/12
-x^2'. Embedded HTML, MHT and text files are read where they stand. What is left
-out is counted.
+x^2'. SmartArt and embedded HTML, MHT and text files are read where they stand.
+What is left out is counted: hidden and deleted text, placeholders, and more.
 
 Uses only the standard library; XML entities are not expanded.
 """
@@ -294,8 +294,8 @@ class _Body(_Elements):
       self._note, self.blocks = _value(attributes, 'id'), []
     elif drawn in _CHUNKS and self._read_chunk:
       self.blocks += self._read_chunk(_value(attributes, _CHUNKS[drawn]))
-    elif tag in ('sdtPr', 'showingPlcHdr'):
-      self._is_placeholder = tag != 'sdtPr'
+    elif tag == 'showingPlcHdr':
+      self._is_placeholder = _value(attributes, 'val') not in _OFF
     elif self._paragraphs and self._form is not None:
       self._form.setdefault(tag, []).append(_value(attributes, 'val'))
     elif self._paragraphs:
@@ -308,7 +308,10 @@ class _Body(_Elements):
     """Returns whether an element of _SKIPPED is left out."""
     if tag == 'Fallback':  # of a choice with text
       return self._choices[-1:] != [self._read_so_far()]
-    return tag != 'sdtContent' or self._is_placeholder
+    if tag == 'sdtContent':
+      is_placeholder, self._is_placeholder = self._is_placeholder, False
+      return is_placeholder
+    return True
 
   def _add(self, tag, attributes):
     """Reads an element of a paragraph."""
@@ -341,7 +344,7 @@ class _Body(_Elements):
         pieces.list |= {tag: value, 'style': ''}
     elif tag in ('footnoteReference', 'endnoteReference'):
       self._cite((tag.removesuffix('Reference'), _value(attributes, 'id')))
-    elif tag == 'sym':
+    elif tag == 'sym' and _value(attributes, 'char'):  # of Word
       code = re.match('[0-9a-fA-F]{1,5}|', _value(attributes, 'char'))[0]
       self._add_text(chr(int(code or 'F000', 16)), _value(attributes, 'font'))
     elif tag in ('fldSimple', 'fldChar'):

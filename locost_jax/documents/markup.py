@@ -489,8 +489,9 @@ def class_styles(sheet):
     selectors, _, declarations = rule.rpartition('{')
     meant = ';'.join(_MEANT.findall(declarations))
     for selector in selectors.split(',') if meant else ():
-      name = selector.rpartition('.')[2].strip()
-      styles[name] = f'{styles.get(name, "")};{meant}'
+      _, dot, name = selector.strip().rpartition('.')
+      if dot:
+        styles[name] = f'{styles.get(name, "")};{meant}'
   return styles
 
 

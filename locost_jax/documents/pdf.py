@@ -6,8 +6,8 @@ For most files this is the reading order, even with columns. Then
 - values of form fields, and texts typed on the page, join the lines beside;
 - lines that recur at one place at the top or bottom of pages, apart from the
   text (running heads), and numbers that count with the pages are left out;
-- words hyphenated at the end of a line are joined;
-- lines are joined to paragraphs, also across pages.
+- words hyphenated at the end of a line, and their initials, are joined;
+- lines are joined to paragraphs, also across pages and over footnotes.
 """
 
 import collections
