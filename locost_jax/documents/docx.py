@@ -271,11 +271,8 @@ class _Body(_Elements):
     if drawn in _DRAWN and not self._skipped:
       words = _value(attributes, _DRAWN[drawn])
       _leave_out(self._left_out, 'images', words)
-    if (above, tag) == (
-        'rPr',
-        'del',
-    ) and self._paragraphs:  # the end is deleted
-      self._paragraphs[-1].goes_on = True
+    if above == 'rPr' and tag == 'del' and self._paragraphs:
+      self._paragraphs[-1].goes_on = True  # the paragraph's end is deleted
     if self._skipped or tag in _SKIPPED and self._skips(tag):
       self._skipped.append(tag)
     elif tag == 'AlternateContent':
