@@ -36,7 +36,19 @@ _DROPPED = {
 _RUBY = frozenset('ruby rt rp rtc rb'.split())
 _PREFIX = re.compile('(?:m|mml|h|x?html|svg):')  # of tags in XML
 # Elements whose words are elsewhere: the attribute that names them.
-_ELSEWHERE = dict(img='alt', frame='src', iframe='src(?:doc)?')
+_ELSEWHERE = dict(img='alt', frame='src', iframe='src(?:doc)?', input='value')
+_UNSEEN_INPUT = re.compile(
+    r'type\s*=\s*["\']?(?:hidden|checkbox|radio|image|password)', re.I
+)
+# Boxes in a line, which are apart from the words around them.
+_BOXES = frozenset(
+    'audio button canvas input legend meter noframes noscript object optgroup '
+    'output progress select textarea video xmp listing'.split()
+)
+_HIDDEN = re.compile(
+    r'(?i)style\s*=\s*["\']?[^"\'>]*display\s*:\s*none'
+    r'|\shidden(?:\s*=\s*["\']?\w*["\']?)?\s*/?>\Z'
+)
 _PAGE = ('page number', 'left out')
 _PAGE_NUMBER = re.compile(r'(?i)\W*(?:[a-z]*\W*\d+|(?:p\w*\W+)?[ivxlc]+)?\W*')
 # Elements with a blank line before and after, and on a line of their own.
@@ -77,6 +89,7 @@ _READ_AS = dict(
         'utf-16=utf-8 utf-16-le=utf-8 utf-16-be=utf-8 utf-32=utf-8'
     ).split()
 )
+_ONE_BYTE = re.compile('cp(?:866|874|125)|iso8859|koi8|mac')
 # windows-1252 as browsers define it: every byte is a character.
 _WINDOWS = ''.join(
     bytes([i]).decode('cp1252', 'ignore') or chr(i) for i in range(256)
@@ -158,14 +171,14 @@ def html_headings(
     InputError: as `decode`, or an encoding that browsers do not know.
   """
   left_out = places.LeftOut() if left_out is None else left_out
-  source = _source_text(data, where, undeclared)
+  source = _source_text(data, where, undeclared, left_out)
   first, *rest = _Page(source, left_out, is_plain, styles).text().split('\4')
   starts = itertools.accumulate(map(len, [first, *rest]))
   headings = zip(starts, (part.partition('\n')[0] for part in rest))
   return first + ''.join(rest), [x for x in headings if x[1].strip()]
 
 
-def _source_text(data, where, undeclared):
+def _source_text(data, where, undeclared, left_out):
   """Returns the source of a page as str."""
   found = _ENCODING.search(data[:2048])
   if not found:
@@ -182,6 +195,12 @@ def _source_text(data, where, undeclared):
         f'{where}: declares the unknown encoding {encoding!r}; expected one '
         'that browsers know, such as utf-8'
     )
+  with contextlib.suppress(NotDecoded):
+    text = decode(data, where) if _ONE_BYTE.match(known) else ''
+    if len(text.encode()) > len(text) + 1:  # no text in these looks so
+      why = 'not followed (the page is UTF-8)'
+      left_out.add('declared encoding', why, encoding)
+      return text
   return decode(data, where, known)
 
 
@@ -327,6 +346,8 @@ class _Page:
       source += ''.join(self._styles.get(x, '') for x in found[1].split())
     self._interrupt(tag)
     self._verbatim += tag == 'pre'
+    if tag in _BOXES and not self._is_plain:
+      self._parts.append('\5')
     if tag in _BREAKS or tag == 'br':  # two in a row end a paragraph
       self._parts.append(_BREAKS.get(tag, '\2'))
     top = self._open[-1]
@@ -357,6 +378,8 @@ class _Page:
       self._add_elsewhere(tag, source)
     if self._is_plain or tag in _VOID:
       return None
+    if tag not in _BREAKS and _HIDDEN.search(source):
+      return _Element(tag, start, dropped=('word', 'left out as hidden'))
     before, children, after = '', ('',), _END
     if self._in_formula:
       if tag.startswith('annotation') and self._open[-1].children > 1:
@@ -396,6 +419,8 @@ class _Page:
     )
     if is_formula and self._has_formulas:
       self._left_out.add(*_REPEATS, text, len(text.split()))
+    elif tag == 'input':
+      self._add(f'{text} ' if not _UNSEEN_INPUT.search(source) else '')
     elif tag == 'img' and (is_formula or len(text) <= 2):
       self._add(text)
     elif any(map(str.isalnum, text)):
@@ -419,6 +444,8 @@ class _Page:
       self._close(found[-1])
     if tag in _LISTS:
       self._lists.end(tag)
+    if tag in _BOXES and not self._is_plain:
+      self._parts.append('\5')
     if tag in _BREAKS:
       self._parts += '\x08' * (tag in ('li', *_LISTS)), _BREAKS[tag]
     self._verbatim = max(self._verbatim - (tag == 'pre'), 0)

@@ -109,7 +109,8 @@ ENDINGS = (
     *(f'{kind}.gz' for kind in READERS if kind not in _PACKED),
 )
 # Other formats that look like text: what begins their files, their names and
-# what to do; then the endings that a reader has for them.
+# what to do; then the endings that a reader has for them. Files with the
+# endings of _NAMED need not begin so.
 _PROLOG = r'(?:<\?xml[^>]*>|<!--.*?-->|<!DOCTYPE[^>]*>|\s)*+'
 _MAIL = (
     r'From \S+@\S+ [^\n]*\d{4}\n|(?:From [^\n]*\n)?'
@@ -121,16 +122,23 @@ _JSON = (
     r'(?:\[\s*)*\{\s*"[^"\n]*"\s*:|[\[{]\s*[\]}]\s*\Z'
     r'|\[\s*"(?:[^"\\\n]|\\.)*"\s*(?:,\s*"|\]\s*\Z)'
 )
-_XML = (
-    r'<(?:\?xml|!DOCTYPE|SAMI|transcript>\s*<text|[\w:]+(?:\s[^<>]*)?\sxmlns)\b'
-)
-# ASS, LRC, MicroDVD and SBV; WebVTT and SubRip.
+_XML = r'<(?:\?xml|!DOCTYPE|transcript>\s*<text|[\w:]+(?:\s[^<>]*)?\sxmlns)\b'
+# ASS, LRC, MicroDVD, SBV and SAMI; WebVTT and SubRip.
 _TIMED = (
-    r'\[Script Info\]|\[(?:(?:ar|al|by|ti):[^]\n]*|\d\d:\d\d\.\d\d+)\]|\{\d+\}\{\d+\}'
-    r'|\d+:\d\d:\d\d\.\d{3},\d+:'
+    r'(?:;[^\n]*\n\s*)*\[(?:Script Info|Events)\]|\[(?:(?:ar|al|by|ti):[^]\n]*'
+    r'|\d\d:\d\d\.\d\d+)\]|\{\d+\}\{\d+\}|\d+:\d\d:\d\d\.\d{3},\d+:|<(?i:sami)>'
 )
 _CUE = r'WEBVTT|(?:\d+\s*\n)?\d+:\d\d:\d\d[,.]\d+\s*-->'
 _WEB = ('.html', '.htm', '.xhtml')
+_PIECE = r'<(?i:p|div|h[1-6]|table|article|section|meta|title|font)[\s>]'
+_TEX = r'(?:\s|%[^\n]*\n)*+\\document(?:class|style)\b'
+_NAMED = {
+    'a mail': '.eml .mbox .mht .mhtml',
+    'JSON': '.json .ndjson .ipynb',
+    'XML': '.xml .opml .tei',
+    'LaTeX': '.tex .latex',
+    'subtitles': '.ass .dfxp .lrc .sbv .scc .smi .ssa .stl .sub .ttml',
+}
 _OTHERS = (
     ('%PDF', 'a PDF', 'name it .pdf'),
     ('PK\3\4', 'a zip archive', 'unpack it'),
@@ -146,7 +154,10 @@ _OTHERS = (
         'name it .html',
         *_WEB,
     ),
+    (_PIECE, 'a web page', 'name it .html', *_WEB, '.md'),
     (_XML, 'XML', 'convert it to .html with pandoc', *_WEB),
+    (_TEX, 'LaTeX', 'convert it to .html with pandoc'),
+    (r'\.(?:TH|Dd|\\")[ \t]', 'troff', 'convert it to .html with pandoc'),
     ('%!PS', 'PostScript', 'convert it to .pdf with ps2pdf'),
     (_TIMED, 'subtitles', 'convert them to .srt with Subtitle Edit'),
     (_CUE, 'subtitles', 'name it .srt or .vtt', '.vtt', '.srt'),
@@ -164,7 +175,8 @@ def read(kind, data, where, most=None):
     head = data[:100_000].replace(b'\0', b'').decode('latin-1')
     head = head.replace('\r\n', '\n').lstrip('\xef\xbb\xbf\xfe\xff \t\n')
     for begin, name, todo, *known in _OTHERS:
-      if kind not in known and re.match(begin, head, re.DOTALL):
+      is_named = kind in _NAMED.get(name, '').split()
+      if is_named or (kind not in known and re.match(begin, head, re.DOTALL)):
         raise InputError(f'{where}: is {name}, expected text; {todo}')
   reader = READERS.get(kind, read_text)
   is_wrapped = reader in (read_text, read_markdown)

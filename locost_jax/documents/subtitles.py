@@ -14,10 +14,15 @@ from locost_jax.documents import places
 from locost_jax.errors import InputError
 
 # A line of two times begins a cue, whatever is around it.
-_TIME = r'(-?\d{1,4}(?: ?[:.,;] ?\d{1,9}){1,3})'
-_ARROW = r'(?:[-–—]+ ?>|→)'
-_TIMES = re.compile(rf'{_TIME}\s*+{_ARROW}\s*+{_TIME}(?=\s|\Z)(.*)')
-_LIKE_TIMES = re.compile(r'-?\d{1,4} ?[:.].{0,40}?(?:--+ ?>|→)')
+_TIME = (
+    r'(-?(?=\d+ ?(?::|[.,;] ?\d+ ?[:.,;]))\d{1,4}(?: ?[:.,;] ?\d{1,9}){1,3})'
+)
+_ARROW = r'(?:[-–—]+ ?-* ?(?:>|&gt;)|→)'
+_NUMBER = r'(?:\d+\s+)?'  # of a cue, on the line of its times
+_TIMES = re.compile(rf'{_NUMBER}{_TIME}\s*+{_ARROW}\s*+{_TIME}(?=\s|\Z)(.*)')
+_LIKE_TIMES = re.compile(
+    rf'{_NUMBER}-?\d{{1,4}} ?[:.] ?\d\S{{0,20}}(?: \S{{1,20}})? ?-+ ?-+ ?(?:>|&gt;)'
+)
 _SETTING = re.compile(r'\w+:\S*')
 _VOICE = re.compile(r'<v(?:\.[^\s<>]*+)?+\s++([^<>]++)>|</v>', re.I)
 # '>> JOHN:'; a line that begins with '>>' alone is of an unknown speaker.
@@ -34,6 +39,7 @@ _MARKS = re.compile(
     re.I,
 )
 _COMMENT = re.compile(r'(?:NOTE|STYLE|REGION)(?:\s|\Z)')
+_HEAD = re.compile(r'WEBVTT[\s-]*|\d+\Z|[\w-]+\s?[:=].*', re.I)  # and settings
 _PARAGRAPH = '\n\n'  # between paragraphs
 _PAUSE = 2.0  # a longer pause (seconds) after a sentence ends a paragraph
 _LONG = 600  # a longer paragraph (characters) ends with its current sentence
@@ -91,6 +97,10 @@ def _cues(text, where, left_out):
       is_first = is_apart or is_numbered or len(cues) == 1
       is_number = previous.isdigit() and is_first
       is_numbered |= is_number
+      is_number_apart = cues[-1][2][-1:] == [lines[n - 2]] == [str(len(cues))]
+      if not previous and is_number_apart and (is_numbered or len(cues) == 1):
+        cues[-1][2].pop()  # a blank line follows the cue's number
+        is_numbered = True
       if not skipped and previous and (is_number or (is_vtt and is_apart)):
         name = cues[-1][2].pop()
         if not is_number:
@@ -109,7 +119,9 @@ def _cues(text, where, left_out):
         skipped, line = line[:4], line[4:]
       if not skipped:
         cues[-1][2].append(line)
-      elif skipped == 'NOTE' and line:
+      elif skipped == 'head':
+        line = _HEAD.sub('', line)
+      if skipped in ('head', 'NOTE') and line:
         count = len(line.split())
         left_out.add('word', 'left out as comments', line.strip(), count)
   if not is_timed and any(lines[1 + is_vtt :]):

@@ -39,6 +39,9 @@ PAGES = {
     '<img alt="T">he <img class="math" alt="x^2"><img alt="a cat">': 'The x^2',
     '<script type="math/tex">x<y</script><i class="MathJax_Preview">x': 'x<y',
     'x<div class="page-break"><p>All of it.</p></div>y': 'x\n\nAll of it.\n\ny',
+    '<button>a</button><select>b</select><input value=5>kg': 'a b 5 kg',
+    '<i style="display: none">7</i>10 <i hidden>x</i><i title=hidden>c': '10 c',
+    '<meta charset=latin1>“é”': '“é”',
     '<m:math><m:mfrac><m:mn>1</m:mn><m:mn>3</m:mn></m:mfrac>': '1/3',
     MATH.format('<mi>f</mi><mfenced><mi>a</mi><mi>b</mi></mfenced>'): 'f(a, b)',
     MATH.format('<mi>x</mi>') + '<img class="math" alt="x">': 'x',
@@ -54,6 +57,9 @@ CUES = {
     '1\n0:0:1,1 --> 0:0:2:1\nNo.\n2\n0:0:3 -> 0:0:4\nNo.': 'No. No.',
     '1\n75:10 --> 75:12\nFor\n42\n\n2\n75:12 --> 75:11\nB.': 'For 42 B.',
     '1\n00:01 --> 00:02\nA.\n\n2\n00:99 --> never\nB.': 'A. B.',
+    '00:01 --> 00:02\n1. A → b\n3.5 → 4 %\n2: --> b': '1. A → b 3.5 → 4 % 2: --> b',
+    '1\n\n0:0:1 --> 0:0:2\nA.\n\n2\n\n0:0:3 - -> 0:0:4\nB.': 'A. B.',
+    '1 0:0:1 --> 0:0:2\nA.\n2 0:0:3 --&gt; 0:0:4\nB.': 'A. B.',
     '00:01 --> 00:02\nx<5, a <b and c> <i>d</i>\\Ne\\hf': 'x<5, a <b and c> d e f',
     '00:01 --> 00:02\n1. A -> 10:30 – 11:00\n-> b': '1. A -> 10:30 – 11:00 -> b',
     '00:01 --> 00:02\nNo: a.\n\n00:09 --> 00:10\nB.': 'No: a.\n\nB.',
@@ -133,6 +139,7 @@ HTML = (
     '<del>{0}</del><img alt="{1}"><iframe src="{2}"></iframe>',
     '<math><mfrac><mi>{0}</mi><mi>{1}</mi></mfrac><mi>{2}</mi></math> ',
     '{0}&shy;\n{1} < {2}\n',
+    '<b style="display:none">{0}</b>{1} <input type=text value="{2}"> ',
 )
 CUE = (
     '{n}\n{t} --> {t}\n{0}\n{1} <i>{2}</i>\n',
@@ -145,7 +152,7 @@ CUE = (
 KINDS = {
     '.html': ('', HTML),
     '.epub': ('', HTML),
-    '.vtt': ('WEBVTT\n', CUE),
+    '.vtt': ('WEBVTT - w301\nKind: captions\n', CUE),
     '.srt': ('', CUE),
     '.md': ('', ('{0}\n==\n{1} *{2}*\n', '```\n{0}\n```\n- {1} {2}\n')),
     '.txt': ('', ('{0} {1}\n{2}\n\n', '\t{0}\ufeff\n{1}\x0c{2}')),

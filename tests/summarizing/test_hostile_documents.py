@@ -95,6 +95,13 @@ BAD = {
         b'From x\nDate: Thu, 1 Jan 2026 10:00\n\nx',
         'is a mail, expected text; ',
     ),
+    'a.eml': (b'From: a@b\nSubject: x\n\nx', 'is a mail, expected text; '),
+    'a.lrc': (b'[00:12]x', 'them to .srt with Subtitle Edit'),
+    'a.json': (b'[1, 2]', 'is JSON, expected text; '),
+    'a.xml': (b'<a><b>x</b></a>', 'is XML, expected text; '),
+    'piece.txt': (b'<p>x</p>', 'is a web page, expected text; '),
+    'paper.txt': (b'% x\n\\documentclass{a}', 'is LaTeX, expected text; '),
+    'man.txt': (b'.TH LS 1\nx', 'is troff, expected text; '),
     'rows.txt': (b'[{"a": 1}]', 'is JSON, expected text; '),
     'root.txt': (b'<TEI xmlns="x"><p>x', 'is XML, expected text; '),
     'ps.txt': (b'%!PS-Adobe-3.0', 'is PostScript, expected text; '),
@@ -103,7 +110,13 @@ BAD = {
     **{
         f'times{i}.srt': (text.encode(), 'them to .srt with Subtitle Edit')
         for i, text in enumerate(
-            ('[Script Info]\nx', '[ti:x]\n', '[00:01.20]x', '{1}{9}x')
+            (
+                ';\n[Script Info]\nx',
+                '<sami>x',
+                '[ti:x]\n',
+                '[00:01.20]x',
+                '{1}{9}x',
+            )
         )
     },
     'cyrillic.srt': (
