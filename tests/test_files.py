@@ -159,7 +159,7 @@ def test_links_are_followed_only_on_request(tmp_path):
             '0 <= key <= 1',
         ),
         (kinds.BOOLEAN, [True], [1, 'true', None], 'True or False'),
-        (kinds.TEXT, ['', 'a'], [1, None, []], 'a string'),
+        (kinds.TEXT, ['', 'a'], [1, None, [], '\ud800'], 'a string without .*'),
         (kinds.choice('a', 1), ['a', 1], ['b', True], "one of 'a', 1"),
     ],
 )

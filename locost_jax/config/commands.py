@@ -36,6 +36,7 @@ from locost_jax.errors import visible
 
 # The config of --help=config without --config.
 DEFAULT_CONFIG = 'configs/default.py'
+_LONGEST = 1000  # characters of an error line
 _HELP = re.compile(r'-h|--?help(full|short)?|--help=.*')
 
 
@@ -155,6 +156,8 @@ def one_line_errors():
     yield
   except InputError as error:
     line = object_store.original(' '.join(str(error).split()))
+    if len(line) > _LONGEST:  # a value or a list of names
+      line = f'{line[: _LONGEST - 200]} ... {line[-200:]}'
     line, status = f'error: {line}', error.status
   except Stopped as error:
     line, status = error, error.status
@@ -397,13 +400,15 @@ def load_config(path):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     config = module.get_config(*filter(None, [word]))
+    is_config = type(config) is ConfigDict  # not a frozen one
+    dict(schema.leaves(config) if is_config else ())  # no key 1, no circle
   # A user's Python file may raise anything.
-  except (Exception, SystemExit) as error:
+  except (Exception, SystemExit, GeneratorExit) as error:
+    reason = traceback.format_exception_only(error)[-1].strip()
     raise InputError(
-        f'--config={path}: {_where(error, path)}'
-        f'{type(error).__name__}: {error}'
+        f'--config={path}: {_where(error, path)}{reason}'
     ) from None
-  if not isinstance(config, ConfigDict):
+  if not is_config:
     raise InputError(
         f'--config={path}: get_config() returned '
         f'{type(config).__name__}, expected a ConfigDict'

@@ -182,7 +182,10 @@ def _is_row(x):
 
 BOOLEAN = Kind('True or False', lambda x: isinstance(x, bool))
 # Any text; its reader checks its choices.
-TEXT = Kind('a string', lambda x: isinstance(x, str))
+TEXT = Kind(
+    'a string without lone surrogates',
+    lambda x: isinstance(x, str) and not re.search('[\ud800-\udfff]', x),
+)
 TEXTS = Kind(
     "texts, like ('loss', 'rouge')",
     lambda x: _is_row(x) and all(isinstance(text, str) for text in x),

@@ -30,6 +30,7 @@ import re
 import sys
 import warnings
 
+from locost_jax import files
 from locost_jax.config import progress
 
 TUNABLES = 'GLIBC_TUNABLES'  # settings of the C library's allocator
@@ -108,12 +109,17 @@ def keep_programs(directory=None):
     directory: where to keep them; 'off': nowhere; None: the default.
 
   Returns:
-    The directory of the programs; None if they are not kept, also because it
-    cannot be written.
+    The directory of the programs; None if they are not kept, also because the
+    default one cannot be written.
+
+  Raises:
+    InputError: `directory` cannot be written.
   """
   if own := os.environ.get('JAX_COMPILATION_CACHE_DIR'):
     _report_errors(own)
     return own
+  if directory and directory != OFF:
+    files.check_directory('--program_cache', directory)
   directory = directory or os.environ.get(PROGRAM_CACHE) or cache_directory()
   if directory == OFF:
     return None

@@ -69,7 +69,8 @@ def make_phases(config, overrides, workdir):
           f"config.phases: {row!r} is not (name, {{'train.steps': 100, ...}})"
       ) from None
     taken = {phase.name for phase in phases}.union(_FOLDERS)
-    if not re.fullmatch(r'\w[\w-]*', name) or name in taken:
+    is_word = isinstance(name, str) and re.fullmatch(r'\w[\w-]{,79}', name)
+    if not is_word or name in taken:
       raise InputError(
           f'config.phases: {name!r} cannot name a phase: expected '
           'a new word, which becomes a directory of WORKDIR'

@@ -153,7 +153,7 @@ def test_programs_are_kept_between_calls(tmp_path):
         ('flag', dict(JAX_COMPILATION_CACHE_DIR='/jax'), '/jax'),
         ('off', {}, None),
         (None, dict(LOCOST_JAX_CACHE='off'), None),
-        ('file/below', {}, None),
+        (None, dict(LOCOST_JAX_CACHE='file/below'), None),
     ],
 )
 def test_where_programs_are_kept(
