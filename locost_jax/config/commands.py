@@ -32,11 +32,12 @@ from locost_jax.errors import FULL
 from locost_jax.errors import InputError
 from locost_jax.errors import Stopped
 from locost_jax.errors import suggest
+from locost_jax.errors import UNUSABLE
 from locost_jax.errors import visible
 
 # The config of --help=config without --config.
 DEFAULT_CONFIG = 'configs/default.py'
-_LONGEST = 1000  # characters of an error line
+_LONGEST = 600  # characters of an error line
 _HELP = re.compile(r'-h|--?help(full|short)?|--help=.*')
 
 
@@ -150,7 +151,8 @@ def _silence_broken():
 def one_line_errors():
   """A context in which an InputError ends the program: one line, status 2.
 
-  A full disk does the same; `Stopped` and `Unavailable` have other statuses.
+  A full disk and a path that cannot be used do the same; `Stopped` and
+  `Unavailable` have other statuses.
   """
   try:
     yield
@@ -162,10 +164,12 @@ def one_line_errors():
   except Stopped as error:
     line, status = error, error.status
   except OSError as error:
-    if error.errno not in FULL:
+    is_path = error.errno in UNUSABLE and error.filename
+    if error.errno not in FULL and not is_path:
       raise
     where = f'{error.filename}: ' if error.filename else ''
-    line, status = f'error: {where}{error.strerror}', 2
+    hint = UNUSABLE.get(error.errno, '')
+    line, status = f'error: {where}{error.strerror}{hint}', 2
   except KeyboardInterrupt:
     print('\ninterrupted', file=sys.stderr)
     sys.exit(130)

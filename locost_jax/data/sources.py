@@ -20,6 +20,7 @@ import re
 import sys
 import zlib
 
+from locost_jax import files
 from locost_jax.config import kinds
 from locost_jax.config import object_store
 from locost_jax.errors import InputError
@@ -157,7 +158,8 @@ def raw_lines(path, max_bytes=None, limit=''):
     limit: the flag that sets `max_bytes`, for the error.
   """
   try:
-    with gzip.open(path) if path.endswith('.gz') else open(path, 'rb') as f:
+    with files.open_regular(path) as packed:
+      f = gzip.open(packed) if path.endswith('.gz') else packed
       for number in itertools.count(1):
         # A binary file is split only at b'\n'.
         line = f.readline(-1 if max_bytes is None else max_bytes + 1)

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
+import sys
 
 from locost_jax import files
 from locost_jax.config import decode_settings
@@ -249,13 +250,14 @@ def try_write(path, rows, shared=()):
   made_of = _made_of(lines)
   try:
     if os.path.exists(path) and made_of != _made_of(
-        Path(path).read_bytes().splitlines()
+        files.read_bytes(path, sys.maxsize - 1).splitlines()
     ):
       kept, path = path, Path(path).with_suffix(f'.settings-{made_of}.jsonl')
       progress.note(f'{kept} has other settings or documents; wrote {path}')
     files.write(path, ''.join(lines))
-  except OSError as error:
-    progress.note(f'{path} could not be written: {disk_error(error)}')
+  except (OSError, InputError) as error:
+    reason = disk_error(error) or error
+    progress.note(f'{path} could not be written: {reason}')
     return ''
   return str(path)
 
@@ -268,7 +270,8 @@ def _made_of(lines):
       row = json.loads(line)
       for name in _RESULTS:
         row.pop(name, None)
-    except (ValueError, AttributeError):  # a damaged file
+    # A damaged file, or one of something else.
+    except (ValueError, AttributeError, TypeError, RecursionError):
       return None
     digest.update(json.dumps(row, sort_keys=True).encode() + b'\n')
   return digest.hexdigest()[:8]

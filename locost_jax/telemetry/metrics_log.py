@@ -22,6 +22,8 @@ from tensorboardX.proto import event_pb2
 from locost_jax import files
 from locost_jax.errors import InputError
 
+_COUNTED = 'train/total_tokens', 'train/run_seconds', 'train/goodput'
+
 
 class MetricsLog:
   """Writes every line to metrics.jsonl and TensorBoard."""
@@ -187,8 +189,17 @@ def _read_lines(path):
   files.check_regular(path)
   if not Path(path).exists():
     return
-  for line in Path(path).read_bytes().split(b'\n')[:-1]:
+  lines = Path(path).read_bytes().split(b'\n')[:-1]
+  for number, line in enumerate(lines, 1):
     try:
-      yield line, json.loads(line)
-    except ValueError:
-      pass
+      row = json.loads(line)
+    except (ValueError, RecursionError):  # cut by a kill
+      continue
+    row = row if isinstance(row, dict) else {'step': row}
+    found = [row.get('step'), *(row.get(name, 0) for name in _COUNTED)]
+    if not all(isinstance(number, (int, float)) for number in found):
+      raise InputError(
+          f'{path}:{number}: expected an object with numbers, got '
+          f'{files.show_value(row)}'
+      )
+    yield line, row

@@ -2,6 +2,7 @@
 
 import importlib
 import math
+import os
 from pathlib import Path
 import re
 import shlex
@@ -163,6 +164,8 @@ summarize --length=2 | did you mean --max_length?
 summarize --model=x | did you mean --checkpoint?
 summarize -flagfile x | error: --flagfile is not a flag; --help lists them
 score a.jsonl | a.jsonl: cannot be read
+score pipe | pipe: is a named pipe, expected a regular file
+score rows.jsonl /dev/zero | /dev/zero: is a device, expected a regular file
 score rows.jsonl b.jsonl | b.jsonl: cannot be read
 score a b c | 'c': expected flags only
 score gs://a | --predictions=gs://a: gs:// cannot be used here
@@ -233,6 +236,8 @@ vocab_size=300
 data.cache --task=python_docs_summary | --output=DIR is missing
 data.cache --task=python_docs --output=x | did you mean python_docs_gsg?
 data.cache --output=x --processes=0 | processes
+main GOOD --config.data.vocabulary=byte --workdir=odd | \
+odd/cache: File exists; expected a directory
 READY --config.data.train_files=missing.jsonl | missing.jsonl
 READY --config.mesh.fsdp=3 | mesh.fsdp=3
 READY --dry_run | --dry_run and --preflight: expected one of them
@@ -280,6 +285,9 @@ def place(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   test_main.write_rows(tmp_path / 'train.jsonl', test_main.pairs(0, 20))
   (tmp_path / 'rows.jsonl').write_text('{"prediction": "a", "reference": "a"}')
+  os.mkfifo(tmp_path / 'pipe')
+  (tmp_path / 'odd').mkdir()
+  (tmp_path / 'odd' / 'cache').touch()
   (tmp_path / 'configs').symlink_to(ROOT / 'configs')
   for name, line in ODD.items():
     (tmp_path / f'{name}.py').write_text(

@@ -4,6 +4,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 
 import pytest
 
@@ -14,6 +15,7 @@ from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
 from tests import tiny_run
 from tests.data.rows import write_jsonl as write
+from tests.deadline import within
 
 # R-1 by hand: 100 (all words), 50 (2 of 4 in both), 0.
 GOOD, HALF, BAD = 'a b c d', 'a b x y', 'v w x y'
@@ -141,6 +143,23 @@ def identified(tmp_path, name, rows, **shared):
   rows = [dict(row, id=str(row['id'])) for row in rows]
   predictions.try_write(tmp_path / name, rows, shared)
   return [json.loads(x) for x in (tmp_path / name).read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    'make, expected',
+    [
+        (os.mkfifo, 'be written: .*is a named pipe, expected a regular file'),
+        (os.mkdir, 'be written: .*is a directory, expected a regular file'),
+        (lambda path: path.write_text('[1]\n'), 'has other settings or docum'),
+    ],
+)
+def test_another_file_in_the_place_of_predictions(
+    tmp_path, capsys, make, expected
+):
+  make(tmp_path / 'x.jsonl')
+  with within():
+    predictions.try_write(tmp_path / 'x.jsonl', [row(GOOD, 1)])
+  assert re.search(expected, capsys.readouterr().err)
 
 
 def test_the_identity_of_a_test_set():

@@ -97,6 +97,16 @@ def test_metrics_are_a_regular_file(tmp_path):
     metrics_log.MetricsLog(tmp_path, 0, True)
 
 
+@pytest.mark.parametrize(
+    'row', ['["step"]', '{}', '{"step": 1, "train/goodput": "1"}']
+)
+def test_other_rows_are_not_dropped_in_silence(tmp_path, row):
+  path = tmp_path / 'metrics.jsonl'
+  path.write_text(f'{{"step": 1}}\n{row}\n')
+  with pytest.raises(InputError, match=r'jsonl:2: expected an object with num'):
+    metrics_log.MetricsLog(tmp_path, 0, True)
+
+
 def test_a_repeated_evaluation_is_logged_once(tmp_path, make):
   out = make(10)
   for row in ({'train/loss': 1}, {'eval/loss': 2}):
