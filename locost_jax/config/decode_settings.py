@@ -233,7 +233,7 @@ def check(settings, vocab_size=None):
     if problem := kind.problem(key, getattr(s, key)):
       raise InputError(f'{key}={getattr(s, key)!r}: {problem}')
   wrong = {}  # option -> what its value must
-  for key in ('forced_first_token', 'forced_last_token'):
+  for key in ('forced_first_token', 'forced_last_token', *ids):
     if vocab_size is not None and getattr(s, key) >= vocab_size:
       wrong[key] = f"be below the vocabulary's size, {vocab_size}"
   method = method_of(s)

@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 
+from locost_jax import files
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import configs
 from locost_jax.hugging_face import names as names_lib
@@ -22,7 +23,8 @@ def load_params(directory, config, abstract, place=lambda array: array):
   with a shape}.
 
   Raises:
-    InputError: a tensor that is missing, of another shape or not used.
+    InputError: a tensor that is missing, of another shape, not used or not
+      finite.
   """
   released = Released(directory, config, abstract)
   # Largest first: `place` needs a second copy of a parameter while it copies.
@@ -117,6 +119,7 @@ class Released:
     if stored is None:
       return np.zeros(shape, np.float32)
     tensor = self.tensors[stored]
+    files.check_finite(self._directory, stored, tensor)
     for copy in self.copies[name]:
       if not np.array_equal(self.tensors[copy], tensor):
         raise InputError(

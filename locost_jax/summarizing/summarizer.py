@@ -471,7 +471,7 @@ def _read_params(model, run, directory, config):
   """Returns (parameters, where they were) of a run or a released directory."""
   abstract = parameters.abstract_params(model)
   precision = jnp.promote_types(model.dtype, jnp.float32)
-  place = functools.partial(_place, precision=precision, where=directory)
+  place = functools.partial(_place, precision=precision)
   if run is None:
     flat = parameters.flatten(abstract)
     flat = weights.load_params(directory, config, flat, place)
@@ -493,11 +493,6 @@ def _in_language(vocabulary, decoding, language):
   return vocabulary, decoding
 
 
-def _place(array, precision, where):
+def _place(array, precision):
   """Puts a parameter in its place; then what was read of it can be freed."""
-  if not np.isfinite(array).all():
-    raise InputError(
-        f'{where}: one of its weights, of the shape {list(array.shape)}, '
-        'is not a finite number (NaN or Inf): such a model writes nothing'
-    )
   return jax.device_put(array.astype(precision, copy=False)).block_until_ready()

@@ -6,6 +6,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from locost_jax import files
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import find_builtin
 from locost_jax.models import lora
@@ -66,7 +67,10 @@ def load_run_params(directory, config):
   # Runs of versions without adapters lack the key.
   settings = config['train'].get('lora', {'alpha': 1.0})
   params = lora.merge(checkpoint.load_params(directory), settings['alpha'])
-  return jax.tree.map(np.asarray, params)
+  params = jax.tree.map(np.asarray, params)
+  for name, array in parameters.flatten(params).items():
+    files.check_finite(directory, name, array)
+  return params
 
 
 def find_vocabulary(home):

@@ -21,22 +21,29 @@ from tests.models import small
 
 
 @pytest.mark.parametrize(
-    'name, shape, message',
+    'name, shape, fill, message',
     [
-        ('encoder.final_layer_norm.weight', None, 'lacks the tensor encoder.f'),
-        ('shared.weight', (9, 32), r'(9, 32), the config says (128, 32)'),
-        ('lm_head.weight', (128, 32), 'lm_head.weight differs from shared.w'),
+        ('encoder.final_layer_norm.weight', None, 1, 'lacks the tensor encod'),
+        ('shared.weight', (9, 32), 1, r'(9, 32), the config says (128, 32)'),
+        ('shared.weight', (128, 32), np.nan, 'shared.weight is not a finite n'),
+        (
+            'lm_head.weight',
+            (128, 32),
+            1,
+            'lm_head.weight differs from shared.w',
+        ),
     ],
 )
-def test_wrong_tensors_are_named(release, name, shape, message):
+def test_wrong_tensors_are_named(release, refuse, name, shape, fill, message):
   def change(tensors):
     tensors.pop(name, None)
     if shape:
-      tensors[name] = np.ones(shape, np.float32)
+      tensors[name] = np.full(shape, fill, np.float32)
 
   rewrite(release, change)
   with pytest.raises(InputError, match=re.escape(message)):
     locost_jax.load(release)
+  refuse(release, message=message)
 
 
 def test_directories_without_a_model(release, tmp_path):

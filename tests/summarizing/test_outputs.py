@@ -14,7 +14,7 @@ import pytest
 from locost_jax.attribution import page as page_lib
 from locost_jax.summarizing import results
 from locost_jax.vocabularies import byte_vocabulary
-from locost_jax.workdir import find
+from locost_jax.workdir import checkpoint
 from tests.data.rows import read_jsonl
 from tests.data.rows import write_jsonl
 from tests.summarizing.summarize_command import error_line
@@ -348,12 +348,12 @@ def test_a_full_stdout(run, call, thesis, monkeypatch):
 
 @pytest.mark.parametrize('value', [float('nan'), float('inf')])
 def test_weights_that_are_not_finite(run, call, thesis, monkeypatch, value):
-  find_params = find.load_run_params
+  load_params = checkpoint.load_params
   monkeypatch.setattr(
-      find,
-      'load_run_params',
+      checkpoint,
+      'load_params',
       lambda *arguments: jax.tree.map(
-          lambda leaf: leaf * value, find_params(*arguments)
+          lambda leaf: leaf * value, load_params(*arguments)
       ),
   )
   expect_refused(call('--checkpoint', run, thesis), 'is not a finite number')
