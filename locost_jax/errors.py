@@ -28,6 +28,7 @@ _UNSEEN = re.compile(
     '[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069'
     '\ud800-\udfff\ufeff]'
 )
+_LONGEST = 600  # characters of an error line
 
 AGAIN = 75  # exit status: run the same command again (EX_TEMPFAIL)
 
@@ -69,6 +70,14 @@ def visible(text):
   return _UNSEEN.sub(
       lambda found: found[0].encode('unicode_escape').decode(), str(text)
   )
+
+
+def one_line(error):
+  """Returns a message on one line; long values and lists are cut."""
+  line = ' '.join(str(error).split())
+  if len(line) > _LONGEST:
+    line = f'{line[: _LONGEST - 200]} ... {line[-200:]}'
+  return line
 
 
 def check_choice(key, value, choices):

@@ -30,6 +30,7 @@ from locost_jax.config import object_store
 from locost_jax.config import schema
 from locost_jax.errors import FULL
 from locost_jax.errors import InputError
+from locost_jax.errors import one_line
 from locost_jax.errors import Stopped
 from locost_jax.errors import suggest
 from locost_jax.errors import UNUSABLE
@@ -37,7 +38,6 @@ from locost_jax.errors import visible
 
 # The config of --help=config without --config.
 DEFAULT_CONFIG = 'configs/default.py'
-_LONGEST = 600  # characters of an error line
 _HELP = re.compile(r'-h|--?help(full|short)?|--help=.*')
 
 
@@ -157,9 +157,7 @@ def one_line_errors():
   try:
     yield
   except InputError as error:
-    line = object_store.original(' '.join(str(error).split()))
-    if len(line) > _LONGEST:  # a value or a list of names
-      line = f'{line[: _LONGEST - 200]} ... {line[-200:]}'
+    line = one_line(object_store.original(str(error)))
     line, status = f'error: {line}', error.status
   except Stopped as error:
     line, status = error, error.status

@@ -88,7 +88,9 @@ def make_rows(config, settings, file, rows):
   name = os.path.basename(file)
 
   def make(number, row):
-    row = {'id': f'{name}:{number}', **row}
+    row = {'id': None, **row}
+    if row['id'] is None:
+      row['id'] = f'{name}:{number}'
     return row, make_row(config, settings, f'{name}: row {number + 1}', row)
 
   makers = (functools.partial(make, *pair) for pair in enumerate(rows))
@@ -102,7 +104,7 @@ def make_row(config, settings, where, row):
     settings: keyword arguments of gap_sentences; None: summarising.
     where: file and number of the row, for errors.
   """
-  name = str(row['id'])
+  name = sources.id_of(where, row)
   if settings is not None:
     return dict(id=name, text=row['text'])
   sources.check_parts(where, row)

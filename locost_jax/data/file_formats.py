@@ -20,8 +20,6 @@ from locost_jax.errors import InputError
 UNITS = ('file', 'paragraph', 'line')  # of config.data.text_unit
 _LISTS = ('sections', 'documents', 'references')
 _OPTIONAL = ('id', 'query', *_LISTS)
-# Names of columns in an error, and characters of each.
-_SHOWN, _CHARACTERS = 12, 30
 _PARQUET_ROWS = 16  # in memory at once
 _PARQUET_BYTES = 1 << 20  # read from one column at once
 
@@ -115,10 +113,9 @@ def _check_columns(where, columns, fields, hint, needed):
   """Raises an InputError if a field has two columns, or a needed one none."""
   for name in needed:
     if name not in columns:
-      shown = [repr(column[:_CHARACTERS]) for column in columns[:_SHOWN]]
       raise InputError(
           f'{where}: no field {name!r}; the header has '
-          f'{", ".join(shown) or "none"}{", ..." * (len(columns) > _SHOWN)}'
+          f'{sources.show_names(columns)}'
           f'{hint or sources.name_fields(dict.fromkeys(columns), needed)}'
       )
   for name in fields:

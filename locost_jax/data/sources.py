@@ -15,6 +15,8 @@ import gzip
 import hashlib
 import itertools
 import json
+import math
+import numbers
 import os
 import re
 import sys
@@ -29,6 +31,8 @@ from locost_jax.errors import InputError
 # than the longest novel.
 LONGEST = 1 << 26
 
+# Names of fields in an error, and characters of each.
+_SHOWN, _CHARACTERS = 12, 30
 _MOST_BAD = 100  # rows of a file; the rest is not read
 _LONE = re.compile('[\ud800-\udfff]')
 _ESCAPED = re.compile(r'\\u[dD][89a-fA-F]')
@@ -242,13 +246,38 @@ def _report(path, count):
   print(f'{path}: {count:,} {what}, {REPLACED}', file=sys.stderr, flush=True)
 
 
+def id_of(where, row, number=numbers.Real):
+  """Returns the id of a row as a str; None if it has none.
+
+  Raises:
+    InputError: it is of another type, or not a finite number.
+  """
+  found = row.get('id')
+  if found is None:
+    return None
+  is_number = isinstance(found, number) and not isinstance(found, bool)
+  if not isinstance(found, str) and not (is_number and abs(found) < math.inf):
+    whole = 'a number' if isinstance(0.5, number) else 'a whole number'
+    raise InputError(
+        f"{where}: field 'id' must be a string or {whole}, got "
+        f'{type(found).__name__}'
+    )
+  return str(found)
+
+
+def show_names(names):
+  """Returns the first names of fields, cut, for an error; 'none' of none."""
+  shown = [repr(str(x)[:_CHARACTERS]) for x in itertools.islice(names, _SHOWN)]
+  return ', '.join(shown + ['...'] * (len(names) > _SHOWN)) or 'none'
+
+
 def check_texts(where, row, fields):
   """Raises an InputError unless a row has these fields as strings."""
   for field in fields:
     if field not in row:
       raise InputError(
-          f'{where}: no field {field!r}; the row has '
-          f'{", ".join(map(repr, row)) or "none"}{name_fields(row, fields)}'
+          f'{where}: no field {field!r}; the row has {show_names(row)}'
+          f'{name_fields(row, fields)}'
       )
     if not isinstance(row[field], str):
       raise InputError(

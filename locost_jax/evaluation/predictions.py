@@ -59,7 +59,7 @@ def read(path, references=True, documents=False):
             row['prediction'],
             _references(where, row) if has_any else [],
             _document(where, row) if documents else None,
-            _id(where, row),
+            sources.id_of(where, row, int),
             number,
             *(text if isinstance(text, str) else '' for text in texts),
         )
@@ -92,17 +92,6 @@ def test_set(documents):
   digest = hashlib.sha256('\n'.join(lines).encode()).hexdigest()
   count = f'{len(lines):,} document{"s" * (len(lines) != 1)}'
   return f'{count}, {digest[:16]}'
-
-
-def _id(where, row):
-  """Returns the id of a row as a str, or None."""
-  found = row.get('id')
-  if isinstance(found, bool) or not isinstance(found, (str, int, type(None))):
-    raise InputError(
-        f"{where}: field 'id' must be a string or a whole number, got "
-        f'{type(found).__name__}'
-    )
-  return None if found is None else str(found)
 
 
 def _references(where, row):
@@ -146,7 +135,9 @@ def read_rows(path, documents, chosen):
       where, row = f'{documents}:{number}', sources.parse_row(
           documents, number, line, []
       )
-      others.append((_id(where, row), _document(where, row, field)))
+      others.append(
+          (sources.id_of(where, row, int), _document(where, row, field))
+      )
     texts = _match([row.id for row in rows], others, path, documents)
     pairs = zip(rows, texts, strict=True)
     rows = [row._replace(document=text) for row, text in pairs]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from locost_jax.data import pages as pages_lib
 from locost_jax.data import sources
 from locost_jax.errors import InputError
+from locost_jax.errors import one_line
 from locost_jax.errors import visible
 
 LONGEST_PAGE = 1024  # of releases, which do not say
@@ -124,7 +125,7 @@ def text_of(document, pages=None):
     if document.get(field):
       return Text(_BETWEEN.join(_parts(document, form)), query=query)
   raise InputError(
-      f'a document has the fields {", ".join(map(repr, document)) or "none"}: '
+      f'a document has the fields {sources.show_names(document)}: '
       "expected 'document', 'sections' or 'documents'"
   )
 
@@ -138,7 +139,7 @@ def left_out(place, name, error):
   front = re.match(re.escape(str(name)) + r'(:\d+)?(?=: )', str(error))
   name = front[0] if front else str(error).partition(': ')[0]
   reason = str(error).removeprefix(f'{name}: ')
-  return LeftOut(place, name, ' '.join(reason.split()))
+  return LeftOut(place, name, one_line(reason))
 
 
 def read_row(path, number, line, fields):
@@ -158,11 +159,11 @@ def read_row(path, number, line, fields):
     text = text_of(parts).text
     references = _references(where, row, fields.reference)
     query = question_of(where, row, fields.query)
+    name = sources.id_of(where, row) or where
   except InputError as error:
     return error
   if not text.strip():
     return InputError(f'{where}: an empty document')
-  name = str(row['id']) if 'id' in row else where
   return Document(
       name,
       text,
@@ -186,7 +187,7 @@ def _references(where, row, field):
   if field not in row:
     raise InputError(
         f'{where}: has no field {field!r} (--reference_field); its fields are '
-        f'{", ".join(map(visible, row))}'
+        f'{sources.show_names(row)}'
     )
   raise InputError(
       f'{where}: field {field!r} (--reference_field) must be a string, or a '

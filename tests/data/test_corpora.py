@@ -406,7 +406,8 @@ def test_files_with_a_gap_sentence_task(config, tmp_path):
   """C4's task makes gap sentences from own files; config.gsg still applies."""
   path = tmp_path / 'a.jsonl'
   text = 'One. Two. One two. Four. Five.'
-  write_jsonl(path, [dict(text=text, document='D.', summary='s')] * 2)
+  row = dict(id=None, text=text, document='D.', summary='s')
+  write_jsonl(path, [row] * 2)
   config.data.update(
       task='c4_gsg', train_files=str(path), validation_files=str(path)
   )

@@ -348,6 +348,14 @@ BAD = {
     'e.jsonl': (LINES + b'\n{"document": "\xff"}\n', ':3: not UTF-8'),
     'f.jsonl': (LINES + b'[' * 100_000, ':2: not JSON'),
     'd.tsv': (b'document\tsummary\n"a" b\tc\nd\n', ':2: broken quoting'),
+    'b.jsonl': (
+        LINES + b'{"document": "a", "summary": "b", "id": [1]}\n',
+        ": row 2: field 'id' must be a string or a number, got list",
+    ),
+    'c.jsonl': (
+        LINES + json.dumps(dict.fromkeys(map(str, range(99)))).encode(),
+        ":2: no field 'document'; the row has '0', '1', .*, '11', ...$",
+    ),
     # All bad rows are reported, with their numbers.
     'g.jsonl': (
         LINES + b'{\n[]\n{}\n{}\n{\n',
