@@ -241,7 +241,8 @@ def define_config(values, argv, default=None, run=None):
     )
     return
   default = default and config_files.find(default)
-  path = find_value(argv, 'config') or default
+  path = find_value(argv, 'config')
+  path = default if path is None else path
   if path is not None:
     _check_keys(load_config(path), path, argv)
   config_flags.DEFINE_config_file(
@@ -388,6 +389,8 @@ def load_config(path):
   An InputError says that the file does not exist, or which line failed.
   """
   path, _, word = path.partition(':')
+  if not path:
+    raise InputError('--config=FILE is missing: its value is empty')
   if not os.path.isfile(path):
     ours, own = config_files.directory(), Path(path).parent
     names = {p.stem: f'configs/{p.name}' for p in ours.glob('[!_]*.py')}
@@ -396,6 +399,8 @@ def load_config(path):
     near = ' or '.join(names[name] for name in near)
     hint = f'; did you mean {near}?' if near else ''
     raise InputError(f'--config={path}: no such file{hint}')
+  if not path.endswith('.py'):
+    raise InputError(f'--config={path}: expected a Python file, NAME.py')
   config_files.make_importable()
   try:
     spec = importlib.util.spec_from_file_location('_config', path)

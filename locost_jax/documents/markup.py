@@ -182,7 +182,12 @@ def _source_text(data, where, undeclared, left_out):
   """Returns the source of a page as str."""
   found = _ENCODING.search(data[:2048])
   if not found:
-    return decode_undeclared(data, where, undeclared)
+    with contextlib.suppress(NotDecoded):
+      return decode(data, where)
+    text = decode_undeclared(data, where, undeclared)
+    word = re.search(r'\w{,20}[^\0-\x7f]\w{,20}', text)
+    left_out.add('page', f'without an encoding (read as {undeclared})', word[0])
+    return text
   encoding = known = (found[1] or found[2]).decode().lower()
   with contextlib.suppress(LookupError):
     known = codecs.lookup(encoding).name
@@ -557,7 +562,8 @@ def _written(found):
   if mark == _LINK and bare.isdigit() and (is_near or before == _UP):
     return f' [{bare}]' if is_near else f'[{bare}]'
   if mark == _LINK or before in (*_STARTS, _LINK):
-    return text
+    is_note = mark == _UP and before in [*_STARTS] and after.isalnum()
+    return text + ' ' * is_note
   if mark == _DOWN:
     is_glued = bare.isdigit() and before.isalpha() and not after.isdigit()
     return bare if is_glued else f'_{_grouped(bare, after)}'

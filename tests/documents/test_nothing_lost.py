@@ -22,6 +22,7 @@ PAGES = {
     '2<sup>1</sup>/<sub>3</sub>, M<sup>c</sup>Coy': '2 1/3, McCoy',
     'in 1990<sup><a href="#n">5</a></sup>': 'in 1990 [5]',
     'in 1990.<a href="#n"><sup>5</sup></a> So': 'in 1990. [5] So',
+    '<p><sup>1</sup>2010 <p><sup>a</sup>mean': '1 2010\n\na mean',
     'rained<a epub:type="noteref" href="x">4</a>': 'rained [4]',
     'See <a href="#t">3</a>, (<a href="#t">4</a>)': 'See 3, (4)',
     'dro<span class="pagenum"><a id="p">13</a></span>ps': 'drops',
@@ -89,6 +90,8 @@ def test_clean_text_has_its_places():
 
 
 def test_notes_name_a_wrong_time_and_pages_without_text(tmp_path):
+  (note,) = readers.read('.html', '<p>un garçon'.encode('cp1252'), 'x').notes
+  assert note.endswith("without an encoding (read as cp1252), such as 'garçon'")
   cues = b'1\n00:05 --> 00:03\nA.\n\n2\n00:06 --> 00:07\nB.'
   (note,) = readers.read('.srt', cues, 'x').notes
   assert "kept), such as '00:05 --> 00:03 in line 2'" in note
