@@ -389,8 +389,6 @@ def load_config(path):
   An InputError says that the file does not exist, or which line failed.
   """
   path, _, word = path.partition(':')
-  if not path:
-    raise InputError('--config=FILE is missing: its value is empty')
   if not os.path.isfile(path):
     ours, own = config_files.directory(), Path(path).parent
     names = {p.stem: f'configs/{p.name}' for p in ours.glob('[!_]*.py')}
@@ -399,8 +397,6 @@ def load_config(path):
     near = ' or '.join(names[name] for name in near)
     hint = f'; did you mean {near}?' if near else ''
     raise InputError(f'--config={path}: no such file{hint}')
-  if not path.endswith('.py'):
-    raise InputError(f'--config={path}: expected a Python file, NAME.py')
   config_files.make_importable()
   try:
     spec = importlib.util.spec_from_file_location('_config', path)

@@ -162,7 +162,8 @@ def _text_blocks(name, data, encoding):
   if is_page or name.lower().endswith(('.htm', '.html', '.xhtml')):
     text, headings = markup.html_headings(data, name, encoding)
   else:
-    text = markup.decode_undeclared(data, name, encoding)
+    ignored = places.LeftOut()  # the encoding is declared, or UTF-8
+    text = markup.decode_undeclared(data, name, ignored, encoding)
   starts = {start for start, _ in headings}
   return [
       _Block(found[0].strip(), 'heading' * (found.start() in starts))

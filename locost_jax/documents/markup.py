@@ -136,23 +136,25 @@ def decode(data, where, encoding='utf-8'):
   return text.replace('\r\n', '\n').replace('\r', '\n')
 
 
-def decode_undeclared(data, where, otherwise='cp1252'):
+def decode_undeclared(data, where, left_out, otherwise='cp1252'):
   """Returns bytes without a declared encoding as str: UTF-8, or `otherwise`.
+
+  That it is not UTF-8 is added to left_out, with the first word that shows it.
 
   Raises:
     NotDecoded: windows-1252 that would be words of no language.
   """
-  try:
+  with contextlib.suppress(NotDecoded):
     return decode(data, where)
-  except NotDecoded:
-    if otherwise != 'cp1252':
-      return decode(data, where, otherwise)
-  text = decode(data, where, 'cp1252')
-  if found := _MISREAD.search(text, 0, 1 << 20):
+  text = decode(data, where, otherwise)
+  found = otherwise == 'cp1252' and _MISREAD.search(text, 0, 1 << 20)
+  if found:
     raise NotDecoded(
         f'{where}: not UTF-8, nor windows-1252 ({found[0][:20]!r}); expected '
         'UTF-8; iconv -f ENCODING -t UTF-8 converts it'
     )
+  word = re.search(r'\w{,20}[^\0-\x7f]\w{,20}', text)
+  left_out.add('file', f'not UTF-8 (read as {otherwise})', word[0])
   return text
 
 
@@ -182,12 +184,7 @@ def _source_text(data, where, undeclared, left_out):
   """Returns the source of a page as str."""
   found = _ENCODING.search(data[:2048])
   if not found:
-    with contextlib.suppress(NotDecoded):
-      return decode(data, where)
-    text = decode_undeclared(data, where, undeclared)
-    word = re.search(r'\w{,20}[^\0-\x7f]\w{,20}', text)
-    left_out.add('page', f'without an encoding (read as {undeclared})', word[0])
-    return text
+    return decode_undeclared(data, where, left_out, undeclared)
   encoding = known = (found[1] or found[2]).decode().lower()
   with contextlib.suppress(LookupError):
     known = codecs.lookup(encoding).name

@@ -80,17 +80,13 @@ def _read_html(data, where, _most):
 
 
 def _read_vtt(data, where, _most):
-  return subtitles.read(markup.decode(data, where), where)
+  return subtitles.read(markup.decode(data, where), where, places.LeftOut())
 
 
-def _read_srt(data, where, most):
-  """Reads SubRip, which declares no encoding: UTF-8, or else windows-1252."""
-  try:
-    return _read_vtt(data, where, most)
-  except markup.NotDecoded:
-    found = subtitles.read(markup.decode_undeclared(data, where), where)
-    note = f'{where}: not UTF-8; read as windows-1252'
-    return found._replace(notes=(note, *found.notes))
+def _read_srt(data, where, _most):
+  left_out = places.LeftOut()  # SubRip declares no encoding
+  text = markup.decode_undeclared(data, where, left_out)
+  return subtitles.read(text, where, left_out)
 
 
 READERS = {

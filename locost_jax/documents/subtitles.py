@@ -48,7 +48,7 @@ _ROLLED = 8  # lines of them, at most
 _ENDS = re.compile(rf'[.!?…{places.MARKS}]["\'”’)\]」』]*\Z')
 
 
-def read(text, where):
+def read(text, where, left_out):
   """Returns the text of subtitles with their times as places: a Placed.
 
   The words of a cue whose time cannot be read stay; a note has its line.
@@ -56,7 +56,7 @@ def read(text, where):
   Raises:
     InputError: a file without a valid time.
   """
-  left_out, pieces, found = places.LeftOut(), [], []
+  pieces, found = [], []
   at = -len(_PARAGRAPH)  # the text begins after the first break
   before, length = None, 0  # the previous line; characters of the paragraph
   for line in _lines(_cues(text, where, left_out), left_out):

@@ -22,8 +22,6 @@ from tensorboardX.proto import event_pb2
 from locost_jax import files
 from locost_jax.errors import InputError
 
-_COUNTED = 'train/total_tokens', 'train/run_seconds', 'train/goodput'
-
 
 class MetricsLog:
   """Writes every line to metrics.jsonl and TensorBoard."""
@@ -195,11 +193,9 @@ def _read_lines(path):
       row = json.loads(line)
     except (ValueError, RecursionError):  # cut by a kill
       continue
-    row = row if isinstance(row, dict) else {'step': row}
-    found = [row.get('step'), *(row.get(name, 0) for name in _COUNTED)]
-    if not all(isinstance(number, (int, float)) for number in found):
+    if not isinstance(row, dict) or not isinstance(row.get('step'), int):
       raise InputError(
-          f'{path}:{number}: expected an object with numbers, got '
+          f'{path}:{number}: expected an object with a step, got '
           f'{files.show_value(row)}'
       )
     yield line, row

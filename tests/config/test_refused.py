@@ -177,8 +177,7 @@ data.inspect rows.jsonl b.jsonl | b.jsonl: no such file
 data.inspect a.jsonl --config.data.train_files=b | expected flags only
 main | --config=FILE is missing
 main --config=nothing.py | --config=nothing.py: no such file
-main --config= | --config=FILE is missing
-main --config=rows.jsonl | rows.jsonl: expected a Python file, NAME.py
+main --config= | --config=: no such file
 main --config=broken.py | broken.py: line 5: NameError: name 'oops'
 main --config=extra.py | extra.py: line 5: AttributeError
 main CONFIG | nothing to train on

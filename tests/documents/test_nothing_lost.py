@@ -10,6 +10,7 @@ import pytest
 from locost_jax.documents import places
 from locost_jax.documents import readers
 from locost_jax.documents.places import Place
+from locost_jax.errors import InputError
 from tests.summarizing.test_documents import make_book
 
 MATH = '<math><semantics><mrow>{}</mrow><annotation>x</annotation></semantics></math>'
@@ -90,8 +91,12 @@ def test_clean_text_has_its_places():
 
 
 def test_notes_name_a_wrong_time_and_pages_without_text(tmp_path):
-  (note,) = readers.read('.html', '<p>un garçon'.encode('cp1252'), 'x').notes
-  assert note.endswith("without an encoding (read as cp1252), such as 'garçon'")
+  data = '1\n00:01 --> 00:02\nun garçon'.encode('cp1252')
+  for kind in '.html', '.srt':
+    (note,) = readers.read(kind, data, 'x').notes
+    assert note.endswith("not UTF-8 (read as cp1252), such as 'garçon'")
+  with pytest.raises(InputError, match='not UTF-8 .byte'):
+    readers.read('.vtt', data, 'x')  # which must be UTF-8
   cues = b'1\n00:05 --> 00:03\nA.\n\n2\n00:06 --> 00:07\nB.'
   (note,) = readers.read('.srt', cues, 'x').notes
   assert "kept), such as '00:05 --> 00:03 in line 2'" in note

@@ -2,8 +2,9 @@
 
 import pytest
 
+from locost_jax.documents import places
+from locost_jax.documents import readers
 from locost_jax.documents import subtitles
-from locost_jax.summarizing import document_files
 from tests.deadline import within
 
 VTT = """WEBVTT - a meeting
@@ -73,7 +74,7 @@ CASES = [
 
 @pytest.mark.parametrize('source, text, labels', CASES)
 def test_texts_and_places(source, text, labels):
-  found = subtitles.read(source, 'a.vtt')
+  found = subtitles.read(source, 'a.vtt', places.LeftOut())
   assert found.text == text
   assert '|'.join(place.label for place in found.places) == labels
   assert not any(text[p.start - 1 : p.start].strip() for p in found.places)
@@ -92,19 +93,4 @@ def test_subtitles_are_read_in_linear_time(words):
   text = f'WEBVTT\n\n00:01.000 --> 00:02.000\n{words}'
   text += f'\n\n00:02.000 --> 00:03.000\n{words}\nend'
   with within():
-    assert subtitles.read(text, 'a.vtt').text.endswith('end')
-
-
-def test_srt_in_windows_1252_is_read_with_a_note(tmp_path):
-  """SubRip declares no encoding; WebVTT must be UTF-8."""
-  text = '1\n00:00:01,000 --> 00:00:02,000\nCaf\xe9 \u201cau lait\u201d\n'
-  for name in 'a.srt', 'a.vtt':
-    (tmp_path / name).write_bytes(text.encode('cp1252'))
-  lines = []
-  found, failures = document_files.read_all(
-      [str(tmp_path)], report=lines.append
-  )
-  assert [d.text for d in found] == ['Caf\xe9 \u201cau lait\u201d']
-  assert len(failures) == 1 and len(lines) == 2
-  assert lines[0] == f'{tmp_path}/a.srt: not UTF-8; read as windows-1252'
-  assert 'a.vtt: not UTF-8 (byte' in lines[1]
+    assert readers.read('.vtt', text.encode(), 'x').text.endswith('end')
