@@ -10,14 +10,6 @@ import sys
 
 # Error codes of a write without room: disk full, quota, file size limit.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# Of a path that leads nowhere, to another kind of file, or where one must not
-# write -> what was expected, if known.
-UNUSABLE = {
-    errno.EEXIST: '; expected a directory',
-    errno.ENOTDIR: '; expected a directory',
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR), ''),
-    **dict.fromkeys((errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP), ''),
-}
 
 # Last parts of names in other libraries -> in this one.
 _ALIASES = dict(

@@ -33,7 +33,6 @@ from locost_jax.errors import InputError
 from locost_jax.errors import one_line
 from locost_jax.errors import Stopped
 from locost_jax.errors import suggest
-from locost_jax.errors import UNUSABLE
 from locost_jax.errors import visible
 
 # The config of --help=config without --config.
@@ -151,8 +150,8 @@ def _silence_broken():
 def one_line_errors():
   """A context in which an InputError ends the program: one line, status 2.
 
-  A full disk and a path that cannot be used do the same; `Stopped` and
-  `Unavailable` have other statuses.
+  A full disk and an error about a path do the same; `Stopped` and `Unavailable`
+  have other statuses.
   """
   try:
     yield
@@ -162,12 +161,10 @@ def one_line_errors():
   except Stopped as error:
     line, status = error, error.status
   except OSError as error:
-    is_path = error.errno in UNUSABLE and error.filename
-    if error.errno not in FULL and not is_path:
+    if error.errno not in FULL and not error.filename:
       raise
     where = f'{error.filename}: ' if error.filename else ''
-    hint = UNUSABLE.get(error.errno, '')
-    line, status = f'error: {where}{error.strerror}{hint}', 2
+    line, status = f'error: {where}{error.strerror}', 2
   except KeyboardInterrupt:
     print('\ninterrupted', file=sys.stderr)
     sys.exit(130)

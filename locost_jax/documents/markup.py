@@ -46,7 +46,7 @@ _BOXES = frozenset(
     'output progress select textarea video xmp listing'.split()
 )
 _HIDDEN = re.compile(
-    r'(?i)style\s*=\s*["\']?[^"\'>]*display\s*:\s*none'
+    r'(?i)style\s*=\s*["\']?[^"\'>]{,200}display\s*:\s*none'
     r'|\shidden(?:\s*=\s*["\']?\w*["\']?)?\s*/?>\Z'
 )
 _PAGE = ('page number', 'left out')
@@ -380,7 +380,8 @@ class _Page:
       self._add_elsewhere(tag, source)
     if self._is_plain or tag in _VOID:
       return None
-    if tag not in _BREAKS and _HIDDEN.search(source):
+    may_hide = 'none' in source or 'hidden' in source  # a fast test
+    if may_hide and tag not in _BREAKS and _HIDDEN.search(source):
       return _Element(tag, start, dropped=('word', 'left out as hidden'))
     before, children, after = '', ('',), _END
     if self._in_formula:

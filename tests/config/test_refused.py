@@ -237,8 +237,7 @@ vocab_size=300
 data.cache --task=python_docs_summary | --output=DIR is missing
 data.cache --task=python_docs --output=x | did you mean python_docs_gsg?
 data.cache --output=x --processes=0 | processes
-main GOOD --config.data.vocabulary=byte --workdir=odd | \
-odd/cache: File exists; expected a directory
+main GOOD --config.data.vocabulary=byte --workdir=odd | odd/cache: File exists
 READY --config.data.train_files=missing.jsonl | missing.jsonl
 READY --config.mesh.fsdp=3 | mesh.fsdp=3
 READY --dry_run | --dry_run and --preflight: expected one of them

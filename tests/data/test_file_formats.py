@@ -348,11 +348,11 @@ BAD = {
     'e.jsonl': (LINES + b'\n{"document": "\xff"}\n', ':3: not UTF-8'),
     'f.jsonl': (LINES + b'[' * 100_000, ':2: not JSON'),
     'd.tsv': (b'document\tsummary\n"a" b\tc\nd\n', ':2: broken quoting'),
-    'b.jsonl': (
+    'y.jsonl': (
         LINES + b'{"document": "a", "summary": "b", "id": [1]}\n',
         ": row 2: field 'id' must be a string or a number, got list",
     ),
-    'c.jsonl': (
+    'z.jsonl': (
         LINES + json.dumps(dict.fromkeys(map(str, range(99)))).encode(),
         ":2: no field 'document'; the row has '0', '1', .*, '11', ...$",
     ),
