@@ -189,9 +189,6 @@ def _source_text(data, where, undeclared, left_out):
   with contextlib.suppress(LookupError):
     known = codecs.lookup(encoding).name
   known = _READ_AS.get(known, known)
-  if known == 'cp1252':  # often declared for UTF-8, which is rarely valid else
-    with contextlib.suppress(NotDecoded):
-      return decode(data, where)
   if not _KNOWN.fullmatch(known):
     raise InputError(
         f'{where}: declares the unknown encoding {encoding!r}; expected one '
@@ -199,7 +196,8 @@ def _source_text(data, where, undeclared, left_out):
     )
   with contextlib.suppress(NotDecoded):
     text = decode(data, where) if _ONE_BYTE.match(known) else ''
-    if len(text.encode()) > len(text) + 1:  # no text in these looks so
+    # No text in these looks so; windows-1252 is often declared for UTF-8.
+    if len(text.encode()) > len(text) + (known != 'cp1252'):
       why = 'not followed (the page is UTF-8)'
       left_out.add('declared encoding', why, encoding)
       return text
