@@ -37,6 +37,7 @@ MORE_STEPS = [
     ('locost', dict(tie_embeddings=False), 0),
     ('longt5', {}, 0),
     ('t5', dict(biases_per_layer=True), 1),
+    ('bart', dict(num_decoder_heads=2), 0),
     ('pagesum', dict(decoding='global'), 0),
     *(
         ('simcas', dict(select=select, limit=9), is_long)
