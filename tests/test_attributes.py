@@ -2,9 +2,8 @@
 
 import ast
 import importlib
-from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from tests.python import ROOT
 
 
 def find_missing(source):

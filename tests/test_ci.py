@@ -1,7 +1,6 @@
 """The stages of CI, and its lines about tests that it skipped."""
 
 import configparser
-from pathlib import Path
 import re
 
 import pytest
@@ -9,8 +8,8 @@ import pytest
 from tests import browser
 from tests import conftest
 from tests import python
+from tests.python import ROOT
 
-ROOT = Path(__file__).parents[1]
 SCRIPT = (ROOT / '.ci' / 'run').read_text(encoding='utf-8')
 JOBS = ROOT / '.github' / 'workflows' / 'tests.yml'
 WORKFLOW = JOBS.read_text(encoding='utf-8')

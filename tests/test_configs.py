@@ -1,7 +1,6 @@
 """The configs are complete and documented, and match the papers."""
 
 import math
-from pathlib import Path
 import re
 
 from absl import flags
@@ -24,8 +23,8 @@ from locost_jax.runs import checks
 from locost_jax.training import objectives
 from locost_jax.training import optim
 from locost_jax.workdir import phases as phases_lib
+from tests.python import ROOT
 
-ROOT = Path(__file__).parent.parent
 NAMES = sorted(
     path.stem
     for path in (ROOT / 'configs').glob('*.py')

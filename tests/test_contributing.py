@@ -3,7 +3,6 @@
 tests/runs/test_by_length.py trains with the config of one's own.
 """
 
-from pathlib import Path
 import re
 import shutil
 import textwrap
@@ -11,8 +10,8 @@ import textwrap
 import pytest
 
 from tests import python
+from tests.python import ROOT
 
-ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / 'CONTRIBUTING.md').read_text()
 
 

@@ -6,7 +6,6 @@ in a copy of the package.
 
 import ast
 import functools
-from pathlib import Path
 import re
 import shutil
 import sys
@@ -15,8 +14,8 @@ import textwrap
 import pytest
 
 from tests import python
+from tests.python import ROOT
 
-ROOT = Path(__file__).parent.parent
 PACKAGE = 'locost_jax'
 
 # Any module may import these.

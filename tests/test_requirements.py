@@ -2,13 +2,12 @@
 
 import configparser
 from importlib import metadata
-from pathlib import Path
 import re
 import sys
 
 from tests import test_layering
+from tests.python import ROOT
 
-ROOT = Path(__file__).parents[1]
 OPTIONS = configparser.ConfigParser()
 OPTIONS.read(ROOT / 'setup.cfg')
 

@@ -7,11 +7,10 @@ from locost_jax.attribution import attribution
 from locost_jax.attribution import page as page_lib
 from locost_jax.attribution import words as words_lib
 from locost_jax.summarizing import documents as documents_lib
-from locost_jax.vocabularies import byte_vocabulary
 from tests.attribution import test_page
+from tests.batches import BYTES
 from tests.summarizing.summarize_command import random_model
 
-VOCABULARY = byte_vocabulary.ByteVocabulary()
 TEXT = '\n\n'.join(
     [
         'The  whale <swam> north of the ice.',
@@ -31,7 +30,7 @@ def make_summarizer(name):
   keys = dict(copy=True, copy_dim=4, copy_ngram=2)
   if name != 'locost':
     keys['max_positions'] = 128
-  made = random_model(name, VOCABULARY, PAGES.get(name), **keys)
+  made = random_model(name, BYTES, PAGES.get(name), **keys)
   made.params['copy_head']['gate']['bias'] -= 30
   return made
 
@@ -40,7 +39,7 @@ def make_summarizer(name):
 def test_the_place_of_each_token(name):
   """The token's character is at its place; bos and eos have none."""
   summarizer = make_summarizer(name)
-  tokens = [*VOCABULARY.encode(SUMMARY), VOCABULARY.eos_id]
+  tokens = [*BYTES.encode(SUMMARY), BYTES.eos_id]
   _, read, places = summarizer.locate(TEXT)
   memory = summarizer.memory_of(read.pages)
   traced = attribution.trace(summarizer, memory, tokens, places)
@@ -52,8 +51,8 @@ def test_the_place_of_each_token(name):
   np.testing.assert_array_equal(traced.share > 0.5, found)
   np.testing.assert_array_equal(traced.weight > 0, found)
   for token, end, is_found in zip(tokens[:-1], traced.end, found):
-    if is_found and not VOCABULARY.decode([token]).isspace():
-      assert VOCABULARY.encode(TEXT[end - 1]) == [token]
+    if is_found and not BYTES.decode([token]).isspace():
+      assert BYTES.encode(TEXT[end - 1]) == [token]
   if found[-1]:
     assert traced.end[-1] == -1
 

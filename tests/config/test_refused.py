@@ -3,7 +3,6 @@
 import importlib
 import math
 import os
-from pathlib import Path
 import re
 import shlex
 
@@ -18,9 +17,9 @@ from locost_jax.data import inspect
 from locost_jax.vocabularies import sentencepiece_training
 from tests import tiny_run
 from tests.config import test_schema
+from tests.python import ROOT
 from tests.runs import test_main
 
-ROOT = Path(__file__).parents[2]
 CONFIG, TRAIN = test_schema.CONFIG, test_schema.TRAIN
 
 # (key, value, part of the error message).

@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib
-from pathlib import Path
 
 from absl import flags
 import pytest
@@ -16,9 +15,9 @@ from locost_jax.config import keys as keys_table
 from locost_jax.config import schema
 from locost_jax.data import cache
 from locost_jax.data import inspect
+from tests.python import ROOT
 from tests.runs import test_main
 
-ROOT = Path(__file__).parents[2]
 CONFIG = f'--config={ROOT}/configs/finetune.py'
 # Without buckets, because repeated flags of tuples accumulate.
 SMALL = [flag for flag in test_main.SMALL if 'buckets' not in flag]

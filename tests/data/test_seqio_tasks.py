@@ -2,7 +2,6 @@
 
 import importlib
 import itertools
-import pathlib
 import re
 import sys
 
@@ -19,8 +18,8 @@ from tests.batches import BYTES
 from tests.data.rows import store_tfds
 from tests.data.rows import story
 from tests.data.rows import write_jsonl
+from tests.python import ROOT
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAME = 'locost_jax.data.seqio_tasks'
 LENGTHS = dict(inputs=96, targets=24)
 # Training rows of the mock corpora; the cap of mixtures is 4.

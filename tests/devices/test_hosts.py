@@ -3,7 +3,6 @@
 import functools
 import json
 import os
-from pathlib import Path
 import socket
 import subprocess
 import sys
@@ -21,9 +20,8 @@ from locost_jax.errors import InputError
 from locost_jax.workdir import checkpoint
 from tests import products
 from tests.ports import free_port
+from tests.python import ROOT
 from tests.runs import test_main
-
-ROOT = Path(__file__).parents[2]
 
 
 def parse(*arguments):

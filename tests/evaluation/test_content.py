@@ -13,15 +13,15 @@ from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
 from locost_jax.evaluation.metrics import rouge
 from locost_jax.training import losses
+from tests.batches import BYTES
 from tests.evaluation import test_evaluate
 from tests.evaluation.test_evaluate import make_batches
 from tests.evaluation.test_evaluate import TARGETS
 from tests.evaluation.test_evaluate import TEXTS
-from tests.evaluation.test_evaluate import VOCABULARY
 
 # Each letter is a common token, each word a common word.
 RECALL = content.recall_of()
-COMMON = content.Common(('the', 'two'), tuple(VOCABULARY.encode('e t')))
+COMMON = content.Common(('the', 'two'), tuple(BYTES.encode('e t')))
 
 
 def test_most_common_words():
@@ -71,8 +71,8 @@ def test_weights(shape):
 
 def content_tokens(text, target):
   """Finds the positions of content tokens in a target, by a plain loop."""
-  read, common = VOCABULARY.encode(text) + [1], COMMON.tokens
-  ids = VOCABULARY.encode(target) + [1]
+  read, common = BYTES.encode(text) + [1], COMMON.tokens
+  ids = BYTES.encode(target) + [1]
   return np.array([token in read and token not in common for token in ids])
 
 
@@ -123,7 +123,7 @@ def test_content_loss_equals_a_loop_over_documents(setup):
 def test_exchanged_inputs_are_measured_on_the_same_tokens(setup):
   """Content tokens always come from the target's own document."""
   exchange = lambda: baselines.exchange_inputs(
-      content.with_weights(make_batches(5), COMMON), VOCABULARY
+      content.with_weights(make_batches(5), COMMON), BYTES
   )
   ((batch, _),) = exchange()
   for row, (text, target) in enumerate(zip(TEXTS, TARGETS)):

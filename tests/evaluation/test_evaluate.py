@@ -20,15 +20,14 @@ from locost_jax.evaluation import predictions
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.training import losses
 from locost_jax.training import step as step_lib
-from locost_jax.vocabularies import byte_vocabulary
 from tests import mesh_program
 from tests import tiny_run
 from tests.batches import as_batch
+from tests.batches import BYTES
 from tests.data.rows import read_jsonl
 from tests.data.rows import write_jsonl
 from tests.evaluation.test_protocols import rouge
 
-VOCABULARY = byte_vocabulary.ByteVocabulary()
 TEXTS = [
     'The first of them. It has two sentences.',
     'Second. No more.',
@@ -59,7 +58,7 @@ def measure(setup, batches, *names, common=None, **more):
   config, model, params, mesh = setup
   what = types.SimpleNamespace(
       model=model,
-      vocabulary=VOCABULARY,
+      vocabulary=BYTES,
       config=config,
       mesh=mesh,
       common=common,
@@ -71,9 +70,9 @@ def generate(setup, **decoding):
   """Returns the summaries of single documents."""
   config, model, params, _ = setup
   most = config.decode.max_length
-  summarizer = Summarizer(model, params, VOCABULARY)
+  summarizer = Summarizer(model, params, BYTES)
   return [
-      VOCABULARY.decode(
+      BYTES.decode(
           summarizer.generate(
               batch['encoder_input_tokens'], max_length=most, **decoding
           )[0]
@@ -86,7 +85,7 @@ def padded(texts, rows, length):
   """Returns the ids of texts and their end marks; [] of an empty text."""
   made = np.zeros((rows, length), np.int32)
   for row, text in zip(made, texts):
-    ids = VOCABULARY.encode(text) + [1] if text else []
+    ids = BYTES.encode(text) + [1] if text else []
     row[: len(ids)] = ids
   return made
 
@@ -225,13 +224,13 @@ def test_an_evaluation_keeps_predictions_of_other_settings(tmp_path, capsys):
 
 def make_records(texts):
   return [
-      dict(targets=np.array(VOCABULARY.encode(text) + [1]), reference=text)
+      dict(targets=np.array(BYTES.encode(text) + [1]), reference=text)
       for text in texts
   ]
 
 
 def measure_baselines(batches, records, metrics):
-  return dict(baselines.measure(batches, records, VOCABULARY, metrics))
+  return dict(baselines.measure(batches, records, BYTES, metrics))
 
 
 def test_several_references(setup, tmp_path):
@@ -299,7 +298,7 @@ def test_exchanged_inputs(batch_size):
   """Each document gets the input of another one; the rest does not change."""
   common = content.Common((), ())
   before = list(content.with_weights(make_batches(batch_size), common))
-  after = list(baselines.exchange_inputs(before, VOCABULARY))
+  after = list(baselines.exchange_inputs(before, BYTES))
   for (old, info), (new, new_info) in zip(before, after):
     assert info == new_info
     n = len(info['id'])
@@ -340,7 +339,7 @@ def test_baselines_read_every_page():
   )
   batch = paged_batch(documents, 32)
   inputs = batch[0]['encoder_input_tokens']
-  assert [content.input_text(tokens, VOCABULARY) for tokens in inputs] == [
+  assert [content.input_text(tokens, BYTES) for tokens in inputs] == [
       'One ends\nTwo begins. It ends.\nThree.',
       'All of it. On the last page.',
       'First.\nSecond.',
@@ -361,7 +360,7 @@ def test_baselines():
   loss = baselines.unigram_loss(
       [r['targets'] for r in records],
       [r['targets'] for r in make_records(TARGETS)],
-      VOCABULARY.size,
+      BYTES.size,
   )
   first = [text.partition('.')[0] + '.' for text in TEXTS]
   # Only the last two targets share words with their documents.

@@ -1,15 +1,14 @@
 """Helpers for tests of convert."""
 
 import json
-from pathlib import Path
 
 from safetensors.numpy import load_file
 from safetensors.numpy import save_file
 
 from locost_jax import files
 from locost_jax.workdir import checkpoint
+from tests.python import ROOT
 
-ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / 'tests' / 'golden'
 WEIGHTS = 'model.safetensors'
 

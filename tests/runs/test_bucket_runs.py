@@ -31,6 +31,7 @@ from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import find
 from tests import tiny_run
+from tests.batches import BYTES
 from tests.batches import take
 from tests.bucket_server import TOKEN
 from tests.hugging_face import converting
@@ -41,7 +42,6 @@ from tests.runs.test_main import SMALL
 from tests.runs.test_main import write_rows
 
 HOME = 'gs://locost-test'
-BYTES = byte_vocabulary.ByteVocabulary()
 STEPS = [CONFIG, *SMALL, *LOSS_ONLY, *tiny_run.flags('train.steps=3')]
 
 
@@ -221,7 +221,7 @@ def test_processes_tokenise_what_the_run_found(texts):
   config = tiny_run.make_config()
   config.data.train_files = f'{HOME}/data/train-*.jsonl'
   corpus = corpus_lib.corpus(config)
-  job = blocks.Job(config.to_dict(), byte_vocabulary.ByteVocabulary(), 'train')
+  job = blocks.Job(config.to_dict(), BYTES, 'train')
   texts.put('data/train-0.jsonl', b'')
   texts.put('data/train-00.jsonl', b'')
   object_store.FOUND.clear()  # as in another process

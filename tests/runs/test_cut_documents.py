@@ -5,12 +5,10 @@ from locost_jax.data import cache as cache_lib
 from locost_jax.data import inspect
 from locost_jax.runs import assemble
 from locost_jax.runs import checks
-from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.workdir import phases as phases_lib
 from tests import tiny_run
+from tests.batches import BYTES
 from tests.runs import test_main
-
-VOCABULARY = byte_vocabulary.ByteVocabulary()
 
 
 def make_rows(count):
@@ -35,7 +33,7 @@ def make_setup(tmp_path, **data):
 
 def opened(config, tmp_path):
   setup = assemble.Setup(phases_lib.Phase('', tmp_path, config))
-  setup.use_vocabulary(VOCABULARY)
+  setup.use_vocabulary(BYTES)
   setup.open_caches(tmp_path / 'cache', ('train', 'validation'))
   return setup
 
@@ -43,7 +41,7 @@ def opened(config, tmp_path):
 def test_counts_equal_those_of_inspect(tmp_path):
   """`inspect` counts them independently."""
   setup = make_setup(tmp_path)
-  expected = inspect.inspect('jsonl', setup.config, VOCABULARY)['splits']
+  expected = inspect.inspect('jsonl', setup.config, BYTES)['splits']
   lines = list(checks.describe_cut(setup))
   assert len(lines) == 2
   for line, split in zip(lines, ('train', 'validation')):
@@ -86,7 +84,7 @@ def test_stopped_and_limited_builds(tmp_path):
   """They have no counts, which would need another pass."""
   config = make_setup(tmp_path).config
   config.eval.examples = 3
-  job = blocks.Job(config.to_dict(), VOCABULARY, 'train', limit=3)
+  job = blocks.Job(config.to_dict(), BYTES, 'train', limit=3)
   stats = blocks.build(job, {}, tmp_path / 'limited')
   assert stats['records'] == 3 and 'inputs_cut' not in stats
   assert cache_lib.records.Cache(tmp_path / 'limited').stats == stats

@@ -1,7 +1,6 @@
 """`main --evaluate`: all documents, changed keys, tables."""
 
 import json
-from pathlib import Path
 import re
 
 import pytest
@@ -10,9 +9,9 @@ from locost_jax import main
 from locost_jax.runs import final_table
 from tests import tiny_run
 from tests.data import test_gsg
+from tests.python import ROOT
 from tests.runs import test_main
 
-ROOT = Path(__file__).parents[2]
 SMALL = [flag for flag in test_main.SMALL if 'eval.examples' not in flag]
 EVALUATE = (
     '--config=few.py',

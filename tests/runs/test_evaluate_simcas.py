@@ -1,7 +1,6 @@
 """`main --evaluate` of a SimCAS: report and errors."""
 
 import json
-from pathlib import Path
 import shutil
 
 import pytest
@@ -12,10 +11,10 @@ from locost_jax import models
 from locost_jax.errors import InputError
 from tests import tiny_run
 from tests.hugging_face.converting import GOLDEN
+from tests.python import ROOT
 from tests.runs import test_main
 from tests.runs.test_other_models import tiny_flags
 
-ROOT = Path(__file__).parents[2]
 KEYS = tiny_run.flags(
     'data.vocabulary=byte data.max_input_length=64 data.page_length=16 '
     'data.max_target_length=16 decode.max_length=8 eval.baselines=False '

@@ -2,7 +2,6 @@
 
 import functools
 import json
-from pathlib import Path
 import re
 from unittest import mock
 
@@ -20,8 +19,8 @@ from tests import python
 from tests import tiny_run
 from tests.data.rows import read_jsonl as read_rows
 from tests.data.rows import write_jsonl as write_rows
+from tests.python import ROOT
 
-ROOT = Path(__file__).parents[2]
 TINY = tiny_run.flags(
     'model.d_model=16 model.d_state=4 model.d_ff=16 model.d_kv=8 '
     'model.num_heads=2 model.num_layers=1 model.num_decoder_layers=1'

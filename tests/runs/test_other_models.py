@@ -1,16 +1,14 @@
 """Every model of configs/finetune.py:NAME, from rows to a summary."""
 
-from pathlib import Path
-
 from configs import finetune
 import locost_jax
 from locost_jax import main
 from locost_jax import models
 from tests import products
 from tests import tiny_run
+from tests.python import ROOT
 from tests.runs import test_main
 
-ROOT = Path(__file__).parents[2]
 SIZES = dict(
     d_model=16, d_ff=16, num_heads=2, num_layers=1, num_decoder_layers=1
 )

@@ -1,7 +1,6 @@
 """`main --preflight`: one process, two, and one of two missing."""
 
 import json
-from pathlib import Path
 import re
 import socket
 
@@ -15,8 +14,7 @@ from locost_jax.runs import preflight
 from tests.data.rows import write_jsonl
 from tests.devices import test_hosts
 from tests.ports import free_port
-
-ROOT = Path(__file__).parents[2]
+from tests.python import ROOT
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import collections
 import gzip
 import io
 import json
-from pathlib import Path
 import re
 
 import jax
@@ -16,9 +15,8 @@ from locost_jax.telemetry import step_times
 from locost_jax.telemetry import telemetry as telemetry_lib
 from tests import python
 from tests import tiny_run
+from tests.python import ROOT
 from tests.runs import test_main
-
-ROOT = Path(__file__).parents[2]
 
 
 def _rows(workdir):

@@ -1,6 +1,5 @@
 """The first token that a decoder reads: the start token or the mark <s>."""
 
-from pathlib import Path
 import types
 
 import jax
@@ -23,8 +22,8 @@ from tests import tiny_run
 from tests.data.rows import read_jsonl
 from tests.data.rows import write_jsonl
 from tests.models import test_golden_pagesum as golden
+from tests.python import ROOT
 
-ROOT = Path(__file__).parents[2]
 BYTES = byte_vocabulary.ByteVocabulary()
 # BART's marks.
 MARKS = types.SimpleNamespace(

@@ -1,6 +1,5 @@
 """BART's ids in the whole package: `<s>` 0, `<pad>` 1, `</s>` and start 2."""
 
-from pathlib import Path
 import shutil
 
 import numpy as np
@@ -21,8 +20,8 @@ from tests import bart_files
 from tests import tiny_run
 from tests.data.rows import own_files
 from tests.data.rows import write_jsonl
+from tests.python import ROOT
 
-ROOT = Path(__file__).parents[2]
 SIZES = tiny_run.flags(
     'model.d_model=16 model.d_ff=16 model.num_heads=2 model.num_layers=1 '
     'model.num_decoder_layers=1 model.dropout_rate=0.0 eval.batch_size=4 '
