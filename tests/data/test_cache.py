@@ -4,9 +4,6 @@ import os
 import pickle
 import shutil
 import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -26,8 +23,6 @@ from tests.batches import take
 from tests.data.rows import locate
 from tests.data.rows import numbered
 from tests.data.rows import write_jsonl
-from tests.deadline import within
-from tests.evaluation import test_score
 
 
 @pytest.fixture
@@ -297,34 +292,3 @@ def test_training_starts_before_all_is_tokenised(large, tmp_path):
   with pytest.raises(InputError, match=rf"s{last[0]}\.jsonl:1: field 'docum"):
     take(batches, 99)
   growing.close()
-
-
-@pytest.mark.faults
-def test_background_process_ends_with_its_parent(large, tmp_path):
-  code = """
-import pickle, sys
-from ml_collections import ConfigDict
-from locost_jax.data import cache
-from locost_jax.vocabularies import byte_vocabulary
-cache.STREAM_BYTES = 0
-config = ConfigDict(pickle.loads(bytes.fromhex(sys.argv[1])))
-found = cache.open_cache(
-    config, byte_vocabulary.ByteVocabulary(), 'train', sys.argv[2])
-print(found._workers._processes[0].pid, flush=True)
-sys.stdin.read()
-"""
-  job = pickle.dumps(large.to_dict()).hex()
-  with subprocess.Popen(
-      [sys.executable, '-c', code, job, str(tmp_path / 'c')],
-      cwd=python.ROOT,
-      text=True,
-      stdin=subprocess.PIPE,
-      stdout=subprocess.PIPE,
-  ) as parent:
-    child = int(parent.stdout.readline())
-    os.kill(child, 0)  # it is running
-    parent.kill()
-    parent.wait()
-    with within():
-      while test_score.is_running(str(child)):
-        time.sleep(0.05)

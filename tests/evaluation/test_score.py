@@ -1,6 +1,7 @@
 """`python -m locost_jax.score`: numbers, output and errors."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -167,18 +168,26 @@ def is_running(pid):
   return found.stdout.strip()[:1] not in ('', 'Z')
 
 
+SCORE = '-m', 'locost_jax.score', '--predictions=p.jsonl', '--processes=2'
+# As a corpus is tokenised while a model trains.
+TOKENISE = """
+import time
+from locost_jax.data import workers
+started = workers.Workers(time.sleep, [600, 600], ['a', 'b'])
+time.sleep(600)
+"""
+
+
 @pytest.mark.faults
-def test_processes_end_with_a_killed_parent(tmp_path):
+@pytest.mark.parametrize('arguments', [SCORE, ('-c', TOKENISE)])
+def test_processes_end_with_a_killed_parent(tmp_path, arguments):
   text = ' '.join(f'Word {i % 50} of {i}.' for i in range(3000))
   rows = [dict(prediction=text, reference=text)] * 500  # takes minutes
+  write(tmp_path / 'p.jsonl', rows)
   command = subprocess.Popen(
-      [
-          sys.executable,
-          '-m',
-          'locost_jax.score',
-          f'--predictions={write(tmp_path / "p.jsonl", rows)}',
-          '--processes=2',
-      ],
+      [sys.executable, *arguments],
+      cwd=tmp_path,
+      env=os.environ | {'PYTHONPATH': str(python.ROOT)},
       stderr=subprocess.DEVNULL,
   )
   try:
