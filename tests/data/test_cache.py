@@ -171,22 +171,6 @@ def test_an_error_leaves_nothing(config, tmp_path, gsg, message):
   assert not names(tmp_path / 'cache')
 
 
-def test_rows_without_text_are_skipped_only_in_training(config, tmp_path):
-  rows = [
-      dict(document='a', summary=' '),
-      dict(document='', summary='b'),
-      dict(document='c', summary='d'),
-  ]
-  config.data.train_files = config.data.validation_files = write_jsonl(
-      tmp_path / 'e.jsonl', rows
-  )
-  cache, found = open_all(config, tmp_path / 'cache')
-  assert [row['reference'] for row in found] == ['d']
-  assert cache.stats['skipped'] == 2
-  cache, found = open_all(config, tmp_path / 'cache', 'validation')
-  assert [row['reference'] for row in found] == [' ', 'b', 'd']
-
-
 def test_checking_and_reading_need_no_tensorflow(config, tmp_path):
   open_all(config, tmp_path / 'cache')
   code = """

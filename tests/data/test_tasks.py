@@ -1,6 +1,5 @@
 """data/tasks.py and data/preprocessors.py: corpora, checks, SeqIO tasks."""
 
-import numpy as np
 import pytest
 
 from configs import default
@@ -8,7 +7,6 @@ from locost_jax.data import cache as cache_lib
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import corpus_rows
 from locost_jax.data import gsg
-from locost_jax.data import pipeline
 from locost_jax.data import preprocessors
 from locost_jax.data import sources
 from locost_jax.data import tasks
@@ -190,45 +188,6 @@ def test_gap_sentence_task_equals_plain_python(tmp_path, pieces):
         targets=len(pieces.encode(target)) + 1,
     )
   assert any(len(row['targets']) == 12 for row in made[:70])
-
-
-def test_batches_equal_those_of_seqio(tmp_path, pieces):
-  from locost_jax.data import seqio_tasks
-
-  seqio = seqio_tasks.seqio
-
-  rows = [dict(document=story(i), summary=f'Cat {i}.') for i in range(5)]
-  file = write_jsonl(tmp_path / 'a.jsonl', rows)
-  config = make_config(
-      file,
-      file,
-      max_input_length=48,
-      max_target_length=16,
-      input_buckets=(48,),
-      target_buckets=(16,),
-  )
-  config.eval.batch_size = 1
-  converter = seqio.EncDecFeatureConverter(pack=False)
-  task = seqio_tasks.task_of(config, 'jsonl', pieces)
-  dataset = task.get_dataset(
-      dict(inputs=48, targets=16), split='validation', shuffle=False
-  )
-  expected = list(
-      converter(dataset, dict(inputs=48, targets=16)).as_numpy_iterator()
-  )
-  cache = cache_lib.open_cache(config, pieces, 'validation', tmp_path / 'cache')
-  found = {
-      info['id'][0]: batch
-      for batch, info in pipeline.eval_batches(cache, BYTES, config)
-  }
-  assert len(found) == len(expected) == 5
-  for i, row in enumerate(expected):
-    batch = found[f'a.jsonl:{i}']
-    assert set(batch) == set(row)
-    for key in row:
-      n = batch[key].shape[1]  # a bucket may be shorter than the maximum
-      np.testing.assert_array_equal(batch[key][0], row[key][:n])
-      assert not row[key][n:].any()
 
 
 def test_shards_of_a_task_in_seqio(tmp_path, pieces):
