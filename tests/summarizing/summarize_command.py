@@ -1,4 +1,4 @@
-"""Helpers for tests of the summarize command."""
+"""Helpers for tests of the summarize command, and of what it reads."""
 
 import copy
 import dataclasses
@@ -6,6 +6,8 @@ import dataclasses
 import locost_jax
 from locost_jax import models
 from locost_jax.config import decode_settings
+from locost_jax.summarizing import reading
+from locost_jax.summarizing import token_places
 from locost_jax.summarizing.summarizer import Summarizer
 from tests.data.rows import write_jsonl
 from tests.models import small
@@ -27,6 +29,18 @@ def make_row(prediction, tokens):
   counts = 'tokens_total', 'tokens_read', 'peak_memory_bytes'
   times = dict(seconds=1.0, seconds_encoding=0.5, seconds_decoding=0.5)
   return dict(prediction=prediction, **dict.fromkeys(counts, tokens), **times)
+
+
+def read_and_locate(vocabulary, text, *pages_and_most):
+  """Returns what is read and the places of its tokens, which are checked."""
+  read = reading.read(vocabulary, text, *pages_and_most)
+  places = token_places.places(vocabulary, text, *pages_and_most)
+  assert [len(x) for x in places] == [len(x) for x in read.pages]
+  for ids, ends in zip(read.pages, places):
+    for token, end in zip(ids, ends):
+      letter = vocabulary.decode([token]).strip()
+      assert not letter or end < 0 or text.text[end - 1] == letter
+  return read, places
 
 
 def random_model(name, vocabulary, pages, **config):

@@ -8,15 +8,13 @@ from locost_jax.config import decode_settings
 from locost_jax.data import pages as pages_lib
 from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import page_reading
-from locost_jax.summarizing import reading
-from locost_jax.summarizing import token_places
-from locost_jax.vocabularies import byte_vocabulary
+from tests.batches import BYTES
 from tests.data.rows import write_jsonl
 from tests.summarizing.summarize_command import changed
 from tests.summarizing.summarize_command import random_model
+from tests.summarizing.summarize_command import read_and_locate
 from tests.summarizing.summarize_command import use
 
-VOCABULARY = byte_vocabulary.ByteVocabulary()
 # Without these options random models repeat themselves or end at once.
 LONG_TEXTS = dict(max_length=8, min_length=8, no_repeat_ngram_size=1)
 TEXT = 'The whale swam north. Nobody saw it go, or so they said. It was cold.'
@@ -26,7 +24,7 @@ TEXT = 'The whale swam north. Nobody saw it go, or so they said. It was cold.'
 def summarizer():
   """A small SimCAS with random weights that reads chunks of 16 bytes."""
   pages = documents_lib.Pages('chunks', page_length=16)
-  made = random_model('simcas', VOCABULARY, pages, max_positions=24)
+  made = random_model('simcas', BYTES, pages, max_positions=24)
   # Small logits, so that the selector keeps about half.
   actor = made.params['selector']['actor']
   actor['output'] = jax.tree.map(lambda x: 0.1 * x, actor['output'])
@@ -44,20 +42,17 @@ def summarizer():
 )
 def test_max_input_length_counts_tokens_in_chunks(form, document, most):
   """Keeps the first tokens of the document, like the data pipeline."""
-  pages, text = documents_lib.Pages(form, page_length=16), documents_lib.Text(
-      document
-  )
-  read = reading.read(VOCABULARY, text, pages, most)
+  pages = documents_lib.Pages(form, page_length=16)
+  text = documents_lib.Text(document)
+  read, places = read_and_locate(BYTES, text, pages, most)
   assert read.dropped == 0
   parts = pages_lib.pieces({'document': document}, form, 1)
-  assert read.pages == pages_lib.tokenise(parts, '', pages, most, VOCABULARY)
+  assert read.pages == pages_lib.tokenise(parts, '', pages, most, BYTES)
   held = [i for chunk in read.pages for i in chunk if i not in (0, 1)]
-  whole = [i for part in parts for i in VOCABULARY.encode(part)]
+  whole = [i for part in parts for i in BYTES.encode(part)]
   assert held == whole[:most]
   left_out = max(len(whole) - most, 0)
   assert read.tokens == sum(map(len, read.pages)) + left_out
-  places = token_places.places(VOCABULARY, text, pages, most)
-  assert [len(x) for x in places] == [len(x) for x in read.pages]
   shown = len(held) if document.strip() else 0  # white space has no place
   assert sum((x >= 0).sum() for x in places) == shown
 
@@ -75,14 +70,14 @@ def test_one_chunk_and_forty_are_summarised_together(summarizer):
   for document in documents[4:]:
     ids = np.array([summarizer.tokenize(document)])
     (tokens,) = summarizer.generate(ids, **LONG_TEXTS)
-    alone.append(VOCABULARY.decode(tokens.tolist()))
+    alone.append(BYTES.decode(tokens.tolist()))
   inputs = np.zeros((len(documents), max(counts), 16), np.int32)
   for row, document in zip(inputs, documents):
     for chunk, ids in zip(row, summarizer.tokenize(document)):
       chunk[: len(ids)] = ids
   # Also in one array with empty chunks, instead of groups by shape.
   tokens = summarizer.generate(inputs, **LONG_TEXTS)
-  assert [VOCABULARY.decode(row.tolist()) for row in tokens] == alone
+  assert [BYTES.decode(row.tolist()) for row in tokens] == alone
   assert len(np.unique(tokens, axis=0)) > 3
 
 

@@ -13,15 +13,13 @@ from locost_jax.data import corpus_rows
 from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
 from locost_jax.summarizing import documents as documents_lib
-from locost_jax.summarizing import reading
-from locost_jax.summarizing import token_places
 from locost_jax.summarizing.documents import Document
-from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.workdir import phases as phases_lib
+from tests.batches import BYTES
 from tests.data.rows import read_jsonl
 from tests.data.rows import write_jsonl
+from tests.summarizing.summarize_command import read_and_locate
 
-VOCABULARY = byte_vocabulary.ByteVocabulary()
 TEXT = 'Whales sing. The sea listens! Ships pass by; nobody hears. The end.'
 QUERY = 'Who sings?'
 FORMS = [('', '')] + [
@@ -39,8 +37,8 @@ def trained_on(form, query_in):
   row = {'id': 'a', 'document': TEXT, 'summary': 'x', 'query': QUERY}
   inputs = corpus_rows.make_row(config, None, 'here', row)['inputs']
   if not form:
-    return [VOCABULARY.encode(inputs) + [VOCABULARY.eos_id]]
-  return pages_lib.of_row(json.loads(inputs), config.data, VOCABULARY)
+    return [BYTES.encode(inputs) + [BYTES.eos_id]]
+  return pages_lib.of_row(json.loads(inputs), config.data, BYTES)
 
 
 @pytest.mark.parametrize('form, query_in', FORMS)
@@ -52,15 +50,9 @@ def test_a_question_is_read_as_in_training(form, query_in):
       {'document': TEXT, 'query': f' {QUERY}\n'}, pages
   )
   assert text.text == TEXT
-  read = reading.read(VOCABULARY, text, pages)
+  read, places = read_and_locate(BYTES, text, pages)
   assert [list(page) for page in read.pages] == trained_on(form, query_in)
   # Tokens of the document have places, those of the question do not.
-  places = token_places.places(VOCABULARY, text, pages)
-  assert list(map(len, places)) == list(map(len, read.pages))
-  for ids, ends in zip(read.pages, places):
-    for token, end in zip(ids, ends):
-      if end > 0 and not bytes([token - 3]).isspace():
-        assert bytes([token - 3]) == TEXT[end - 1].encode()
   marked = sum((np.asarray(ends) > 0).sum() for ends in places)
   # Pages are cut; sentence chunks omit the spaces between sentences.
   assert marked == len(TEXT) if form in ('', 'chunks') else marked > 30
