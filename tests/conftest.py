@@ -120,7 +120,6 @@ TABLE = {
         'data/test_corpora.py',
         'data/test_file_formats.py',
         'data/test_seqio_tasks.py',
-        'data/test_sources.py',
         'runs/test_bucket_runs.py',
         'runs/test_by_length.py',
         'runs/test_cut_documents.py',
