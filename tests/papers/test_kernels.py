@@ -83,24 +83,12 @@ def test_the_lines_are_the_kernels_of_the_channel(workdir, expected):
     kernels.draw_kernels(workdir, length=L, channel=16)
 
 
-def plain_context(kernel, share=0.95):
-  total, seen = sum(abs(float(x)) for x in kernel), 0.0
-  for lags, weight in enumerate(kernel, start=1):
-    seen += abs(float(weight))
-    if seen >= share * total:
-      return lags
-  return len(kernel)
-
-
 def test_the_map_has_the_largest_weights_of_each_bin(workdir, expected):
   figure = kernels.draw_map(workdir, length=L)
   meshes = [axis.collections[0] for axis in figure.axes[:4]]
   for layer in range(2):
     found, scale = expected[layer], abs(expected[layer]).max()
-    mean = [
-        np.mean([plain_context(found[c, d]) for c in range(2)])
-        for d in range(16)
-    ]
+    mean = np.mean(ssm.context_range(found), 0).tolist()
     for c in range(2):
       shown = meshes[2 * layer + c].get_array()
       assert shown.shape[0] == 16

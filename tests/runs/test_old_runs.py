@@ -6,7 +6,6 @@ This includes keys that were added after it.
 import dataclasses
 import hashlib
 import json
-from pathlib import Path
 import tarfile
 
 import pytest
@@ -19,12 +18,14 @@ from locost_jax.config import keys
 from locost_jax.config import schema
 from locost_jax.models import locost
 from locost_jax.workdir import phases as phases_lib
+from tests.data.rows import read_jsonl
+from tests.python import ROOT
 
-ROOT = Path(__file__).parents[2]
 OLD = ROOT / 'tests' / 'old_runs'
 # Commits.
 RUNS = '46990e7', 'd54c30f'
 FILE = OLD / 'd54c30f' / 'train.jsonl'
+OPTIONS = '--num_beams=3', '--no_repeat_ngram_size=1', '--min_length=10'
 DOCUMENT = json.loads(FILE.read_text().split('\n')[0])['document']
 
 
@@ -93,13 +94,9 @@ def move_cache(path, file):
   )
 
 
-def lines(workdir):
-  text = (workdir / 'finetune' / 'metrics.jsonl').read_text()
-  return [json.loads(line) for line in text.splitlines()]
-
-
-def check_numbers(rows, expected):
+def check_numbers(workdir, expected):
   """The losses and the last evaluation of a run are those of the old one."""
+  rows = read_jsonl(workdir / 'finetune' / 'metrics.jsonl')
   measured = [row for row in rows if 'eval/jsonl/loss' in row]
   found = {row['step']: row for row in rows if 'train/loss' in row}
   for row in expected['steps']:
@@ -120,7 +117,7 @@ def test_an_old_run_continues_evaluates_and_summarises(
   command = [f'--config={OLD / commit / "config.py"}', f'--workdir={workdir}']
   _, err = succeed(main, *command)
   assert 'pretrain on jsonl: 4 steps, done before' in err
-  check_numbers(lines(workdir), expected)
+  check_numbers(workdir, expected)
   if caches:  # it reads the token caches of the old run
     assert 'tokenising' not in err
     assert caches == sorted(
@@ -138,15 +135,8 @@ def test_an_old_run_continues_evaluates_and_summarises(
       expected['evaluated'], rel=2e-4
   )
   (tmp_path / 'text.txt').write_text(DOCUMENT + '\n')
-  out, _ = succeed(
-      summarize,
-      f'--checkpoint={workdir}',
-      '--num_beams=3',
-      '--no_repeat_ngram_size=1',
-      '--min_length=10',
-      '--program_cache=off',
-      tmp_path / 'text.txt',
-  )
+  flags = f'--checkpoint={workdir}', '--program_cache=off', *OPTIONS
+  out, _ = succeed(summarize, *flags, tmp_path / 'text.txt')
   assert out.replace(' (cut at 16 tokens)', '') == expected['summary'] + '\n'
 
 

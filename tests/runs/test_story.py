@@ -1,16 +1,15 @@
 """One run from its files to a summary: trained, killed, resumed, evaluated.
 
-All tests read one run, of the config and the files of tests/old_runs/46990e7.
-Its numbers are those of that commit's unbroken run.
+The run has the config and the files of tests/old_runs/46990e7; its numbers are
+those of that commit's unbroken run.
 """
 
 import json
 import signal
 import tarfile
 
-import pytest
-
 from tests import python
+from tests.data.rows import read_jsonl
 from tests.runs import test_old_runs
 
 OLD = test_old_runs.OLD / '46990e7'
@@ -44,40 +43,19 @@ def call(home, module, *arguments, status=0, **environment):
   )
 
 
-@pytest.fixture(scope='session')
-def killed(tmp_path_factory):
-  """Returns (folder, the killed process, the process that continued)."""
-  home = tmp_path_factory.mktemp('story')
+def test_a_killed_run_equals_an_unbroken_one(tmp_path):
   with tarfile.open(OLD / 'run.tar.xz') as members:
-    members.extract('train.jsonl', home, filter='data')
+    members.extract('train.jsonl', tmp_path, filter='data')
   command = 'main', f'--config={OLD / "config.py"}', '--workdir=run'
-  return (
-      home,
-      call(home, *command, status=-signal.SIGKILL, KILL='6'),
-      call(home, *command),
-  )
-
-
-def test_a_killed_run_equals_an_unbroken_one(killed):
-  home, first, second = killed
+  first = call(tmp_path, *command, status=-signal.SIGKILL, KILL='6')
+  second = call(tmp_path, *command)
   assert 'pretrain on jsonl: 4 steps, done before' in second.stderr
   assert 'tokenising' in first.stderr and 'tokenising' not in second.stderr
-  rows = test_old_runs.lines(home / 'run')
+  rows = read_jsonl(tmp_path / 'run' / 'finetune' / 'metrics.jsonl')
   steps = [row['step'] for row in rows if 'train/loss' in row]
   assert steps == list(range(1, 9))  # none twice
-  test_old_runs.check_numbers(rows, EXPECTED)
-
-
-def test_it_summarises(killed):
-  home, *_ = killed
-  (home / 'text.txt').write_text(test_old_runs.DOCUMENT + '\n')
-  done = call(
-      home,
-      'summarize',
-      '--checkpoint=run',
-      '--num_beams=3',
-      '--no_repeat_ngram_size=1',
-      '--min_length=10',
-      'text.txt',
-  )
+  test_old_runs.check_numbers(tmp_path / 'run', EXPECTED)
+  (tmp_path / 'text.txt').write_text(test_old_runs.DOCUMENT + '\n')
+  flags = '--checkpoint=run', *test_old_runs.OPTIONS
+  done = call(tmp_path, 'summarize', *flags, 'text.txt')
   assert done.stdout == EXPECTED['summary'] + ' (cut at 16 tokens)\n'

@@ -89,16 +89,12 @@ def test_other_names_are_no_steps(tmp_path):
     checkpoint.list_steps(tmp_path / 'file')
 
 
-def test_restore_is_exact(run):
-  with states.open_run(run) as checkpointer:
-    restored = checkpointer.restore(6, _abstract(_state()))
-  _equal(restored, _state(6))
-  assert all(isinstance(x, jax.Array) for x in jax.tree.leaves(restored))
-
-
-def test_restore_refuses_another_state(run):
+def test_restore_is_exact_and_refuses_another_state(run):
   with states.open_run(run) as checkpointer:
     good = _abstract(_state())
+    restored = checkpointer.restore(6, good)
+    _equal(restored, _state(6))
+    assert all(isinstance(x, jax.Array) for x in jax.tree.leaves(restored))
     half = _abstract(_state(dtype=jnp.bfloat16))
     wide = good._replace(
         params=good.params

@@ -12,29 +12,14 @@ from configs import default
 def get_config():
   """Returns a tiny LOCOST and its two phases."""
   config = default.get_config()
-  config.model.update(
-      dict(
-          d_model=16,
-          d_state=4,
-          d_ff=16,
-          d_kv=8,
-          num_heads=2,
-          num_layers=1,
-          num_decoder_layers=1,
-          dropout_rate=0.1,
-      )
-  )
-  config.data.train_files = 'tests/old_runs/d54c30f/train.jsonl'
-  config.data.validation_files = 'tests/old_runs/d54c30f/train.jsonl'
-  config.data.vocabulary = 'byte'
-  config.data.max_input_length = 128
-  config.data.max_target_length = 48
-  config.optim.name = 'adafactor'
-  config.optim.learning_rate = 0.05
-  config.train.batch_size = 4
-  config.train.log_every = 1
-  config.eval.examples = 6
-  config.eval.batch_size = 6
+  config.model.update(d_model=16, d_state=4, d_ff=16, d_kv=8, num_heads=2)
+  config.model.update(num_layers=1, num_decoder_layers=1, dropout_rate=0.1)
+  file = 'tests/old_runs/d54c30f/train.jsonl'
+  config.data.update(train_files=file, validation_files=file, vocabulary='byte')
+  config.data.update(max_input_length=128, max_target_length=48)
+  config.optim.update(name='adafactor', learning_rate=0.05)
+  config.train.update(batch_size=4, log_every=1)
+  config.eval.update(examples=6, batch_size=6)
   config.decode.max_length = 16
   config.checkpoint.keep_latest = 9
   config.phases = (
