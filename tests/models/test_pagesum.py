@@ -65,15 +65,6 @@ def test_mixing_matches_equation_9(padding):
     np.testing.assert_allclose(together[document], expected, 0, 2e-5)
 
 
-def test_a_batch_matches_its_documents_one_by_one():
-  """Documents of 1, 2 and 40 pages; empty pages at the end change nothing."""
-  inputs, targets = tokens(6, 3, 40, 5), tokens(7, 3, 4)
-  counts = [1, 2, 40]
-  for row, count in enumerate(counts):
-    inputs[row, count:] = 1
-  small.check_documents_alone(run, inputs, targets, counts)
-
-
 def test_a_document_without_tokens_gives_finite_numbers():
   inputs = np.full((1, 3, 5), 1)
   assert np.isfinite(run(inputs, tokens(7, 1, 4))).all()
