@@ -13,10 +13,6 @@ def reason_to_skip(found, environment):
   """Returns why the tests of pages are skipped; '' if they run.
 
   In CI a missing browser is a failure, unless NO_CHROMIUM gives a reason.
-
-  Args:
-    found: the path of a browser, or None.
-    environment: a mapping.
   """
   stated = environment.get('NO_CHROMIUM', '')
   if found or (environment.get('CI') == 'true' and not stated):

@@ -68,11 +68,7 @@ class Page:
 
 @contextlib.contextmanager
 def open_page(profile):
-  """Starts a browser and yields its Page.
-
-  Args:
-    profile: a new directory for the browser's files.
-  """
+  """Starts a browser, with a new directory for its files; yields its Page."""
   to_browser, ours_out = os.pipe()
   ours_in, from_browser = os.pipe()
   command = [*browser.command(profile), '--remote-debugging-pipe']

@@ -154,9 +154,7 @@ TABLE = {
 def stage_of(path, is_slow=False):
   """Returns the stage of a test file, or None for a slow test of the core.
 
-  Args:
-    path: of the file, relative to tests/, with '/'.
-    is_slow: whether the test is marked slow.
+  path: of the file, relative to tests/, with '/'.
   """
   for stage, rows in TABLE.items():
     if any(path == row or path.startswith(f'{row}/') for row in rows):
@@ -165,12 +163,7 @@ def stage_of(path, is_slow=False):
 
 
 def is_read(path, expression):
-  """Whether a file may have tests that an expression of markers selects.
-
-  Args:
-    path: of the file, relative to tests/, with '/'.
-    expression: of `pytest -m`.
-  """
+  """Whether a file may have tests that `pytest -m expression` selects."""
   return expression != DEFAULT or stage_of(path) == CORE
 
 

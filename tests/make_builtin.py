@@ -20,12 +20,7 @@ from locost_jax.workdir import phases as phases_lib
 
 
 def make(run, directory):
-  """Writes config, vocabulary and parameters of a run into a directory.
-
-  Args:
-    run: a WORKDIR whose model is trained.
-    directory: which is made.
-  """
+  """Writes config, vocabulary and parameters of a trained run to a directory."""
   home, step_directory, config = find.find_run(run)
   params = parameters.flatten(find.load_run_params(step_directory, config))
   directory = Path(directory)

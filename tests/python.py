@@ -25,12 +25,8 @@ finally:
 def run(*arguments, cwd=ROOT, paths=(), status=0, **environment):
   """Runs `python ARGUMENTS` with this repository; returns the process.
 
-  Args:
-    *arguments: of Python.
-    cwd: its working directory.
-    paths: more directories to import from.
-    status: the exit status that is expected.
-    **environment: variables to set; None removes one.
+  It can import from `paths` too and must end with this status. Variables of the
+  environment that are None are removed.
   """
   paths = [str(ROOT), *map(str, paths), os.environ.get('PYTHONPATH', '')]
   path = os.pathsep.join(filter(None, paths))

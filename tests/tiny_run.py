@@ -93,10 +93,7 @@ def make_untrained(directory, config):
 def make(directory, steps=2, model=()):
   """Trains for a few steps, or copies the run that this process has trained.
 
-  Args:
-    directory: WORKDIR.
-    steps: config.train.steps.
-    model: {key: value} to change in config.model.
+  model: {key: value} to change in config.model.
   """
   source, result = _train(steps, tuple(dict(model).items()))
   shutil.copytree(source, directory, dirs_exist_ok=True)

@@ -44,14 +44,7 @@ def fill(model, scale, seed=0):
 
 
 def bert(directory, kind='BertForPreTraining', scale=0.3, seed=0):
-  """Saves a BERT with random weights and its tokenizer; returns the directory.
-
-  Args:
-    directory: the directory to write.
-    kind: the class of transformers.
-    scale: of the weights.
-    seed: of the weights.
-  """
+  """Saves a BERT with random weights and its tokenizer; returns the directory."""
   import transformers
 
   vocabulary = [*MARKS, *'.,;', *LETTERS, *(f'##{x}' for x in LETTERS)]

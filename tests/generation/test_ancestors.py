@@ -132,12 +132,7 @@ def test_the_table_matches_copied_caches(name):
 
 
 def copies_in_loops(program, size):
-  """Returns the operations in loops that copy at least `size` numbers.
-
-  Args:
-    program: compiled HLO, as text.
-    size: numbers of one cache.
-  """
+  """Returns the operations in loops of HLO that copy at least `size` numbers."""
   loops = program[: program.index('\nENTRY ')]
   found = re.findall(
       r'= \w+\[([\d,]+)\]\S* (copy|gather|transpose|concatenate)\(', loops

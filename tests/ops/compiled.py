@@ -24,13 +24,9 @@ def assert_same(got, want, atol, rtol=0.0):
 
 
 def temporary_bytes(function, *arguments, with_output=False, **options):
-  """Returns the temporary memory of a compiled function.
+  """Returns the temporary memory of a function, compiled with these options.
 
-  Args:
-    function: what `jax.jit` takes, or gives.
-    *arguments: arrays or their shapes.
-    with_output: adds the memory of the results.
-    **options: of `jax.jit`.
+  with_output: adds the memory of the results.
   """
   if not hasattr(function, 'lower'):
     function = jax.jit(function, **options)

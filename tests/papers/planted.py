@@ -97,11 +97,7 @@ def weights(system):
 
 
 def write(system, name):
-  """Returns the summary that a system writes of a document.
-
-  Args:
-    name: of the document, SPLIT-NUMBER.
-  """
+  """Returns the summary that a system writes of the document SPLIT-NUMBER."""
   split, i = name.split('-')
   i = int(i)
   rest, a = divmod(number_of(system, split), 18)

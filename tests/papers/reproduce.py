@@ -132,18 +132,10 @@ def check_pytest(text):
 
 
 def parse(text, more=()):
-  """Parses a command without running it.
-
-  Args:
-    text: 'python -m MODULE ...'.
-    more: arguments to append.
+  """Parses a command, and more arguments, without running it.
 
   Returns:
     (module, values, arguments).
-
-  Raises:
-    ImportError: there is no such command.
-    locost_jax.errors.InputError: an unknown flag, key or value.
   """
   python, option, name, *words = shlex.split(text)
   assert (python, option) == ('python', '-m'), text
@@ -192,12 +184,7 @@ def run(text, is_planted=False):
 
 
 def tiny(name, words):
-  """Returns the flags that make a command small.
-
-  Args:
-    name: of the command's module.
-    words: its arguments.
-  """
+  """Returns the flags that make a command small, given its module and words."""
   command = re.sub('^(locost_jax|papers)[.]', '', name)
   if command == 'summarize':
     parts = ['--part_length=64'] * ('--parts' in ' '.join(words))
