@@ -19,8 +19,6 @@ import numpy as np
 import pytest
 
 import locost_jax
-from locost_jax.evaluation import compare_predictions
-from locost_jax.evaluation.metrics import protocols
 from papers.figures import kernels
 from papers.figures import one_document
 from papers.figures import start_states
@@ -552,29 +550,3 @@ def test_a_dropped_system_is_caught(ran, name):
           if not re.search(rf'=(runs/)?{system}(\.jsonl)?( |$)', one.text)
       ]
       assert problems(kept, name, wanted), (row, system)
-
-
-# Runs of PageSum keep no predictions of validation, so they have one case.
-WRONG = {
-    ('LOCOST', 'table 2', 'LOCOST, arXiv'): ('columns', 'split'),
-    ('LOCOST', 'table 3', 'BART'): ('columns', 'split'),
-    ('PageSum', 'table 6', '32'): ('columns',),
-    ('SimCAS', 'table 1', 'SimCAS base'): ('columns', 'split'),
-}
-
-
-@pytest.mark.parametrize(
-    'row, broken', [(row, x) for row, kinds in WRONG.items() for x in kinds]
-)
-def test_a_wrong_command_is_caught(ran, row, broken, monkeypatch):
-  """Two titles are exchanged, or the validation split is scored."""
-  if broken == 'columns':
-    titles = dict(protocols.TITLES, rouge1='R-2', rouge2='R-1')
-    monkeypatch.setattr(protocols, 'TITLES', titles)
-    monkeypatch.setattr(compare_predictions, '_TITLES', titles)
-  changed = []
-  for one in of_row(ran, *row):
-    if '.score ' in one.text and '--documents' not in one.text:
-      text = one.text + ' --split=validation' * (broken == 'split')
-      changed.append(Ran(one.text, planted.run(text), ()))
-  assert problems(changed, row[0], EXPECTED[row])
