@@ -1,14 +1,11 @@
 """Documents with parts: odd ones are read, wrong ones refused."""
 
-import json
 import types
 
 import pytest
 
 from locost_jax import models
 from locost_jax.config import decode_settings
-from locost_jax.data import corpus_rows
-from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
 from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import page_reading
@@ -23,21 +20,13 @@ from tests.summarizing.summarize_command import read_and_locate
 @pytest.mark.parametrize('form', ('discourse', 'document'))
 @pytest.mark.parametrize('blank', ('', ' \n'))
 def test_without_texts_in_parts_the_document_is_read(form, blank):
-  """For sections, like `corpus_rows.make_row`."""
   row = {
       'document': 'A whale. A ship.',
       'sections': [{'heading': '', 'text': blank}],
       'documents': [blank, blank],
   }
-  pages = documents_lib.Pages(form, 2)
-  text = documents_lib.text_of(row, pages)
+  text = documents_lib.text_of(row, documents_lib.Pages(form, 2))
   assert text == documents_lib.Text('A whale. A ship.')
-  if form == 'discourse':
-    config = types.SimpleNamespace(data=types.SimpleNamespace(pages=form))
-    given = {'id': 'a', 'summary': 'A.', **row}
-    made = corpus_rows.make_row(config, None, 'row', given)
-    trained = pages_lib.pieces(json.loads(made['inputs']), form, 2)
-    assert trained == ['A whale.', 'A ship.']
 
 
 @pytest.mark.parametrize('documents', (['One.', ' '], [' ', 'B c.'], [' ']))
