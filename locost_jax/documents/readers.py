@@ -94,11 +94,11 @@ READERS = {
     **dict.fromkeys(('.html', '.htm', '.xhtml'), _read_html),
     '.epub': epub.read,
     '.pdf': pdf.read,
-    '.docx': docx.read,
+    **dict.fromkeys(('.docx', '.docm', '.dotx'), docx.read),
     '.vtt': _read_vtt,
     '.srt': _read_srt,
 }
-_PACKED = ('.epub', '.pdf', '.docx')  # compressed by themselves
+_PACKED = ('.epub', '.pdf', '.docx', '.docm', '.dotx')  # compressed by themselves
 ENDINGS = (
     *('.txt', '.txt.gz'),
     *READERS,
