@@ -18,8 +18,8 @@ _KIND = re.compile(  # by type or, in the element itself, list-style
 )
 _INTEGER = r'\s*+([-+]?)0*([0-9]{1,10})(?![0-9])'
 _PROPERTIES = (
-    'abstractNumId isLgl lvlRestart lvlText numFmt numStyleLink pStyle start startOverride '
-    'styleLink'
+    'abstractNumId isLgl lvlRestart lvlText numFmt numStyleLink pStyle start '
+    'startOverride styleLink'
 )
 _LONGEST = 80  # characters of a property, and of a number of Word
 

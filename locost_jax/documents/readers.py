@@ -98,7 +98,8 @@ READERS = {
     '.vtt': _read_vtt,
     '.srt': _read_srt,
 }
-_PACKED = ('.epub', '.pdf', '.docx', '.docm', '.dotx')  # compressed by themselves
+# Compressed by themselves.
+_PACKED = ('.epub', '.pdf', '.docx', '.docm', '.dotx')
 ENDINGS = (
     *('.txt', '.txt.gz'),
     *READERS,

@@ -21,7 +21,8 @@ _ARROW = r'(?:[-–—]+ ?-* ?(?:>|&gt;)|→)'
 _NUMBER = r'(?:\d+\s+)?'  # of a cue, on the line of its times
 _TIMES = re.compile(rf'{_NUMBER}{_TIME}\s*+{_ARROW}\s*+{_TIME}(?=\s|\Z)(.*)')
 _LIKE_TIMES = re.compile(
-    rf'{_NUMBER}-?\d{{1,4}} ?[:.] ?\d\S{{0,20}}(?: \S{{1,20}})? ?-+ ?-+ ?(?:>|&gt;)'
+    rf'{_NUMBER}-?\d{{1,4}} ?[:.] ?\d\S{{0,20}}(?: \S{{1,20}})? ?-+ ?-+ ?'
+    '(?:>|&gt;)'
 )
 _SETTING = re.compile(r'\w+:\S*')
 _VOICE = re.compile(r'<v(?:\.[^\s<>]*+)?+\s++([^<>]++)>|</v>', re.I)
