@@ -36,13 +36,13 @@ Three peak learning rates are in circulation, all followed by 1 / sqrt(step):
   0.02 for 10,000 steps, then 2 / sqrt(step). That is here.
 
 In 1,000 steps on English novels (512 tokens, batch 4) nothing diverged, but AdamW
-at 0.02 learned little. Validation loss of 1.3M parameters (seeds 0 and 1) and of
-7.6M, 28 November 2026; a model of token frequencies alone has 6.33:
+at 0.02 learned little. Validation loss of 1.3M and of 7.6M parameters (seeds 0
+and 1), 28 November 2026; a model of token frequencies alone has 6.33:
 
-  Adafactor 0.01                     5.14, 5.14   5.04
+  Adafactor 0.01                     5.14, 5.14   5.04, 5.02
   AdamW 0.001, warm-up of 100 steps  5.61
   AdamW 0.02, warm-up of 100 steps   6.09, 6.13   6.25
-  AdamW 0.02                         6.17, 6.18   6.21
+  AdamW 0.02                         6.17, 6.18   6.21, 6.26
 """
 
 from configs import default
