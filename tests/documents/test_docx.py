@@ -6,6 +6,7 @@ import zipfile
 import docx as python_docx
 
 from locost_jax.documents import docx
+from locost_jax.documents import readers
 from locost_jax.documents import places
 from tests.deadline import within
 
@@ -132,7 +133,8 @@ def test_a_table_in_a_table():
       table(cell(paragraph(run('a')) + inner), cell(paragraph(run('b'))))
       + paragraph(run('c'))
   )
-  assert docx.read(data, 'a.docx').text == 'a x | y | b\n\nc'
+  for kind in ('.docx', '.docm', '.dotx'):
+    assert readers.read(kind, data, 'a').text == 'a x | y | b\n\nc'
 
 
 def test_pictures_are_not_unpacked():
