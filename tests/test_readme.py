@@ -86,7 +86,7 @@ TINY_PAGES = small(
 BENCH = small(*MODEL) + ' --repeats=1 --seconds=1 '
 PEERS = r' --(against|memory_limit|repeats|seconds|lengths)\S*'
 RUNS = (
-    Run(r'.*locost_jax\.score .*--model=hf://.*', says='(metrics|hub|network)'),
+    Run(r'.*papers\.score .*--model=hf://.*', says='(metrics|hub|network)'),
     Run(r'.*locost_jax\.score .*'),
     Run(r'.*summarize .*--query=.*', '--max_length=4 --ask_anyway'),
     Run(

@@ -105,6 +105,7 @@ class Tensors:
       self._add(path, name, tensor.get_shape(), tensor.get_dtype(), read)
 
   def _add_pickle(self, path):
+    files.open_regular(path).close()
     try:
       import torch  # pylint: disable=g-import-not-at-top
     except ImportError:
@@ -112,7 +113,6 @@ class Tensors:
           f'{path} needs PyTorch to be read: install torch, or '
           f'provide {SAFETENSORS}'
       ) from None
-    files.open_regular(path).close()
     types = {torch.float32: 'F32', torch.float16: 'F16', torch.bfloat16: 'BF16'}
     try:  # weights_only: no code of the file is ever run
       with warnings.catch_warnings(action='ignore'):

@@ -6,8 +6,8 @@ import zipfile
 import docx as python_docx
 
 from locost_jax.documents import docx
-from locost_jax.documents import readers
 from locost_jax.documents import places
+from locost_jax.documents import readers
 from tests.deadline import within
 
 
