@@ -41,7 +41,7 @@ and 1), 28 November 2026; a model of token frequencies alone has 6.33:
 
   Adafactor 0.01                     5.14, 5.14   5.04, 5.02
   AdamW 0.001, warm-up of 100 steps  5.61
-  AdamW 0.02, warm-up of 100 steps   6.09, 6.13   6.25
+  AdamW 0.02, warm-up of 100 steps   6.09, 6.13   6.25, 6.19
   AdamW 0.02                         6.17, 6.18   6.21, 6.26
 """
 
