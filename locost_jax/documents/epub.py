@@ -29,13 +29,26 @@ def read(data, where, max_bytes=None):
   """
   left_out, texts, headings, at = places.LeftOut(), [], [], 0
   with archive.open_archive(data, where, 'EPUB', max_bytes) as book:
-    order, titles, styles = _order(book, left_out)
-    if _encrypted(book) & set(order):
+    order, unlisted, titles, styles = _order(book, left_out)
+    if _encrypted(book) & {*order, *unlisted}:
       raise InputError(
           f'{where}: an encrypted EPUB (DRM), which cannot be read'
       )
-    for name in order:
+    linked = set()
+
+    def pages():  # those of the spine, then those that only links open
+      yield from order
+      for name in unlisted:
+        if name in linked:
+          yield name
+        else:
+          left_out.add('page', 'left out (not in the spine)', name)
+
+    for name in pages():
       page, named, found = book.read(name), f'{where}, {name}', []
+      linked.update(
+          x for x in unlisted if posixpath.basename(x).encode() in page
+      )
       if name.lower().endswith('.txt') and not _MARKUP.match(page):
         text = markup.decode(page, named).strip()
       else:
@@ -55,7 +68,7 @@ def read(data, where, max_bytes=None):
 
 
 def _order(book, left_out):
-  """Returns the pages in reading order, {page: title} and styles of classes."""
+  """Returns the pages of the spine, other pages, titles and styles of classes."""
   container = book.find('META-INF/container.xml')
   root = _xml(book, container).find('.//{*}rootfile[@full-path]')
   if root is None:
@@ -84,23 +97,18 @@ def _order(book, left_out):
   if not order:
     raise InputError(f'{book.where}: a broken EPUB: {root} lists no page in it')
   known = {*contents, *order, *(fallback for *_, fallback in items.values())}
-  opened = [  # pages that only links open, such as notes
+  unlisted = [
       name
       for item, (name, kind, _) in items.items()
       if 'html' in kind.lower() and name in book and not known & {item, name}
   ]
-  pages = b''.join(map(book.read, order)) if opened else b''
-  for name in opened:
-    if posixpath.basename(name).encode() in pages:
-      order.append(name)
-    else:
-      left_out.add('page', 'left out (not in the spine)', name)
   sheets = [
       x for x, kind, _ in items.values() if kind == 'text/css' and x in book
   ]
   sheet = b''.join(map(book.read, sheets)).decode('utf-8', 'replace')
   styles = markup.class_styles(sheet)
-  return list(dict.fromkeys(order)), _titles(book, contents), styles
+  order, unlisted = map(list, map(dict.fromkeys, (order, unlisted)))
+  return order, unlisted, _titles(book, contents), styles
 
 
 def _page(book, items, item):
