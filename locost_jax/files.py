@@ -17,8 +17,6 @@ from pathlib import Path
 import re
 import stat
 
-import numpy as np
-
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
@@ -256,15 +254,6 @@ def check_value(where, key, value, kind):
   """Raises an InputError unless a key's value is of a `config.kinds.Kind`."""
   if problem := kind.problem(key.rpartition('.')[2], value):
     raise InputError(f'{where}: {key}={show_value(value)}: {problem}')
-
-
-def check_finite(where, name, array):
-  """Raises an InputError for a parameter with NaN or infinity."""
-  if not np.isfinite(array).all():
-    raise InputError(
-        f'{where}: a value of {name} is not a finite number (NaN or Inf): such '
-        'a model writes nothing'
-    )
 
 
 def show_value(value):

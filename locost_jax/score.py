@@ -78,8 +78,6 @@ def define_flags(values, argv, metrics=metric_table.OF_SCORE):
   define(text, 'documents', None, what)
   what = 'texts per batch of a metric that uses a model'
   define(integer, 'batch_size', 16, what)
-  what = "the layer of the model that a metric compares [the metric's choice]"
-  define(integer, 'layer', None, what)
 
 
 def main(values, arguments):
@@ -204,7 +202,6 @@ def measure(rows, chosen, models, protocol, values):
   settings = metric.Settings(
       protocol=protocol,
       processes=values.processes,
-      layer=values.layer,
       batch_size=values.batch_size,
       show=progress.show,
   )

@@ -53,12 +53,12 @@ def match(ours, theirs, our_weights, their_weights):
   return precision, recall, 2 * precision * recall / both if both else 0.0
 
 
-def run(rows, settings):
+def run(rows, settings, layer=None):
   """Scores predictions by BERTScore: a `metric.Result`."""
   loaded = torch_models.load(
       NAME, settings.model, 'AutoModel', 'a model that embeds texts, like BERT'
   )
-  layer = choose_layer(loaded, settings)
+  layer = choose_layer(loaded, settings, layer)
   texts = [[row.prediction, *row.references] for row in rows]
   ids = [[encode(loaded, text) for text in group] for group in texts]
   cut = sum(len(one) > loaded.length for group in ids for one in group)
@@ -147,11 +147,11 @@ def embed(loaded, rows, layer):
     yield vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def choose_layer(loaded, settings):
+def choose_layer(loaded, settings, layer):
   """Returns the layer to embed with, from 1 (0 would be the embeddings)."""
   config = loaded.model.config
   layers = getattr(config, 'encoder_layers', None) or config.num_hidden_layers
-  layer = settings.layer or LAYERS.get((loaded.kind, layers))
+  layer = layer or LAYERS.get((loaded.kind, layers))
   if layer is None:
     raise InputError(
         f'--model={settings.model}: --metrics={NAME} needs --layer=N, 1 <= N '

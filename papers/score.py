@@ -81,6 +81,8 @@ def define_flags(values, argv):
   text, integer = flags.DEFINE_string, flags.DEFINE_integer
   define(text, 'submission', None, 'FILE.json: write {id: prediction} there')
   define(text, 'output', None, 'FILE.json: write the numbers there')
+  what = "bertscore: the layer whose outputs are compared [its authors' choice]"
+  define(integer, 'layer', None, what)
   what = 'replace --submission, --output'
   define(flags.DEFINE_boolean, 'overwrite', False, what)
   define(
@@ -128,6 +130,7 @@ def main(values, arguments):
     return submit(path, values.submission)
   chosen = metric_table.find(score.split(values.metrics), METRICS)
   options = dict(
+      bertscore=dict(layer=values.layer),
       coherence=dict(seed=values.seed),
       judge=dict(
           base_url=values.base_url,

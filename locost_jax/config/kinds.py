@@ -15,6 +15,7 @@ IDS = 10**7  # of a vocabulary
 MILLION = 10**6  # documents of a batch, the width of a layer, hosts
 LAYERS = 1000
 SEED = 2**32 - 1
+LONE = re.compile('[\ud800-\udfff]')  # a surrogate, half of a character
 
 
 class Kind(NamedTuple):
@@ -184,7 +185,7 @@ BOOLEAN = Kind('True or False', lambda x: isinstance(x, bool))
 # Any text; its reader checks its choices.
 TEXT = Kind(
     'a string without lone surrogates',
-    lambda x: isinstance(x, str) and not re.search('[\ud800-\udfff]', x),
+    lambda x: isinstance(x, str) and not LONE.search(x),
 )
 TEXTS = Kind(
     "texts, like ('loss', 'rouge')",

@@ -34,7 +34,6 @@ LONGEST = 1 << 26
 # Names of fields in an error, and characters of each.
 _SHOWN, _CHARACTERS = 12, 30
 _MOST_BAD = 100  # rows of a file; the rest is not read
-_LONE = re.compile('[\ud800-\udfff]')
 _ESCAPED = re.compile(r'\\u[dD][89a-fA-F]')
 _replaced = collections.defaultdict(dict)  # path -> {line: lone surrogates}
 REPLACED = 'replaced by U+FFFD'  # ends the line that counts them
@@ -227,7 +226,9 @@ def loads(text, path, number=1):
   """
   value = json.loads(text)
   if _ESCAPED.search(text):
-    text, count = _LONE.subn('\ufffd', json.dumps(value, ensure_ascii=False))
+    text, count = kinds.LONE.subn(
+        '\ufffd', json.dumps(value, ensure_ascii=False)
+    )
     if count:
       value = json.loads(text)
       _replaced[path][number] = count
@@ -246,21 +247,22 @@ def _report(path, count):
   print(f'{path}: {count:,} {what}, {REPLACED}', file=sys.stderr, flush=True)
 
 
-def id_of(where, row, number=numbers.Real):
+def id_of(where, row, is_whole=False):
   """Returns the id of a row as a str; None if it has none.
 
   Raises:
-    InputError: it is of another type, or not a finite number.
+    InputError: it is neither a string nor a finite number, which `is_whole`
+      limits to whole numbers.
   """
   found = row.get('id')
   if found is None:
     return None
+  number = numbers.Integral if is_whole else numbers.Real
   is_number = isinstance(found, number) and not isinstance(found, bool)
   if not isinstance(found, str) and not (is_number and abs(found) < math.inf):
-    whole = 'a number' if isinstance(0.5, number) else 'a whole number'
     raise InputError(
-        f"{where}: field 'id' must be a string or {whole}, got "
-        f'{type(found).__name__}'
+        f"{where}: field 'id' must be a string or a {'whole ' * is_whole}number, "
+        f'got {type(found).__name__}'
     )
   return str(found)
 

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 from pathlib import Path
-import sys
 
 from locost_jax import files
 from locost_jax.config import decode_settings
@@ -59,7 +58,7 @@ def read(path, references=True, documents=False):
             row['prediction'],
             _references(where, row) if has_any else [],
             _document(where, row) if documents else None,
-            sources.id_of(where, row, int),
+            sources.id_of(where, row, is_whole=True),
             number,
             *(text if isinstance(text, str) else '' for text in texts),
         )
@@ -136,7 +135,10 @@ def read_rows(path, documents, chosen):
           documents, number, line, []
       )
       others.append(
-          (sources.id_of(where, row, int), _document(where, row, field))
+          (
+              sources.id_of(where, row, is_whole=True),
+              _document(where, row, field),
+          )
       )
     texts = _match([row.id for row in rows], others, path, documents)
     pairs = zip(rows, texts, strict=True)
@@ -240,8 +242,9 @@ def try_write(path, rows, shared=()):
     lines.append(json.dumps(row, ensure_ascii=False) + '\n')
   made_of = _made_of(lines)
   try:
+    files.check_regular(path)
     if os.path.exists(path) and made_of != _made_of(
-        files.read_bytes(path, sys.maxsize - 1).splitlines()
+        Path(path).read_bytes().splitlines()
     ):
       kept, path = path, Path(path).with_suffix(f'.settings-{made_of}.jsonl')
       progress.note(f'{kept} has other settings or documents; wrote {path}')

@@ -6,9 +6,9 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from locost_jax import files
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import find_builtin
+from locost_jax.hugging_face import tensors
 from locost_jax.models import lora
 from locost_jax.models import parameters
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
@@ -69,7 +69,7 @@ def load_run_params(directory, config):
   params = lora.merge(checkpoint.load_params(directory), settings['alpha'])
   params = jax.tree.map(np.asarray, params)
   for name, array in parameters.flatten(params).items():
-    files.check_finite(directory, name, array)
+    tensors.check_finite(directory, name, array)
   return params
 
 

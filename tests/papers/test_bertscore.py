@@ -52,8 +52,8 @@ GOLDEN = (
 
 @pytest.mark.parametrize('batch_size', [1, 8])
 def test_bertscore_equals_the_package(bert, batch_size):
-  settings = metric.Settings(model=bert, layer=2, batch_size=batch_size)
-  found = bertscore.run(PAIRS, settings)
+  settings = metric.Settings(model=bert, batch_size=batch_size)
+  found = bertscore.run(PAIRS, settings, layer=2)
   np.testing.assert_allclose(numbers(found), GOLDEN, atol=2e-4)
   assert found.parts == tuple('bert layer:2 idf:no baseline:no agg:max'.split())
   assert not found.notes
@@ -75,15 +75,15 @@ def test_matching_equals_the_equations_of_the_paper():
 
 
 def test_bertscore_of_several_references_and_none(bert):
-  settings = metric.Settings(model=bert, layer=2)
+  settings = metric.Settings(model=bert)
   rows = [
       metric.Row(PREDICTIONS[0], [REFERENCES[1], REFERENCES[0]]),
       metric.Row('', ['Rain.']),
       metric.Row('Rain.', [' ']),
   ]
-  found = bertscore.run(rows, settings)
+  found = bertscore.run(rows, settings, layer=2)
   alone = bertscore.run(
-      [PAIRS[0], metric.Row(PREDICTIONS[0], [REFERENCES[1]])], settings
+      [PAIRS[0], metric.Row(PREDICTIONS[0], [REFERENCES[1]])], settings, layer=2
   )
   best = numbers(alone)[numbers(alone)[:, 2].argmax()]
   np.testing.assert_allclose(numbers(found), [best, [0] * 3, [0] * 3], 1e-6)
@@ -92,11 +92,12 @@ def test_bertscore_of_several_references_and_none(bert):
 
 def test_long_texts_are_cut_with_a_warning(bert):
   rows = [metric.Row('rain ' * 100, ['rain ' * 200])]
-  found = bertscore.run(rows, metric.Settings(model=bert, layer=2))
+  found = bertscore.run(rows, metric.Settings(model=bert), layer=2)
   assert '2 texts are longer than the 64 tokens' in found.notes[0]
   same = bertscore.run(
       [metric.Row('rain ' * 62, ['rain ' * 62])],
-      metric.Settings(model=bert, layer=2),
+      metric.Settings(model=bert),
+      layer=2,
   )
   np.testing.assert_allclose(numbers(found), numbers(same), 1e-6)
   assert not same.notes

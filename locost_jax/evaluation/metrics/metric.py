@@ -90,7 +90,6 @@ class Settings(NamedTuple):
   model: str | None = None  # a directory, or hf://org/name
   protocol: Any = None  # a `protocols.Protocol`, for ROUGE
   processes: int | None = 1  # that compute ROUGE; None: one per core
-  layer: int | None = None  # of the model, from 1; None: the metric's choice
   batch_size: int = 16  # texts per batch of a model
   show: Callable = lambda stage, done, total: None  # shows progress
 
