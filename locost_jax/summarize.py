@@ -11,13 +11,14 @@ A FILE is one of these:
   .jsonl                one document per row
   .html .htm .xhtml     a web page
   .epub                 a book
-  .pdf .docx            a document (extra `documents`)
+  .pdf                  a document (extra `documents`)
+  .docx .docm .dotx     a Word document
   .vtt .srt             subtitles
   .md or anything else  a text
   a directory           all such files in it and below it
   -                     a text on standard input
 
-All but .epub, .pdf and .docx may be compressed (.gz). stdout gets one summary
+All but .epub, .pdf and Word's may be compressed (.gz). stdout gets one summary
 per line, in the order of the documents; stderr reports how much of each
 document was read. Settings that are not given are those of the run that trained
 the checkpoint.

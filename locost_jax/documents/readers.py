@@ -4,7 +4,8 @@
   .md                          Markdown
   .html .htm .xhtml            a page
   .epub                        a book
-  .pdf .docx                   extra `documents`
+  .pdf                         extra `documents`
+  .docx .docm .dotx            a Word document
   .vtt .srt                    subtitles
 
 A reader takes (bytes, name in errors, most bytes that a file may unpack to) and

@@ -2,10 +2,10 @@
 
 A name is a file, a directory (every readable file in it and below, sorted) or
 '-' for a text on standard input. `documents.readers` has the kinds of files;
-a .jsonl file has a document in each row, and all but .epub, .pdf and .docx may
-be compressed (.gz). A document that cannot be read, for whatever reason, does
-not keep the others from being read. Only regular files are opened, and sizes
-are looked at before memory is taken.
+a .jsonl file has a document in each row, and all but .epub, .pdf and Word's
+may be compressed (.gz). A document that cannot be read, for whatever reason,
+does not keep the others from being read. Only regular files are opened, and
+sizes are looked at before memory is taken.
 """
 
 import gzip
