@@ -53,6 +53,14 @@ class Stopped(Exception):
     self.status = status
 
 
+def not_finite(where, name):
+  """Returns the InputError for a parameter with NaN or infinity."""
+  return InputError(
+      f'{where}: a value of {name} is not a finite number (NaN or Inf): such a '
+      'model writes nothing'
+  )
+
+
 def visible(text):
   """Escapes characters that a terminal would interpret or not show.
 

@@ -149,15 +149,6 @@ def _pickle_problem(error):
   return visible(str(error).strip().split('\n')[0])
 
 
-def check_finite(where, name, array):
-  """Raises an InputError for a parameter with NaN or infinity."""
-  if not np.isfinite(array).all():
-    raise InputError(
-        f'{where}: a value of {name} is not a finite number (NaN or Inf): such '
-        'a model writes nothing'
-    )
-
-
 def list_few(names, limit=5):
   """Returns 'a, b, c, d, e and 7 more', with control characters escaped."""
   names = [visible(name) for name in names]

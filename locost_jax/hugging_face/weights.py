@@ -9,9 +9,9 @@ import math
 import numpy as np
 
 from locost_jax.errors import InputError
+from locost_jax.errors import not_finite
 from locost_jax.hugging_face import configs
 from locost_jax.hugging_face import names as names_lib
-from locost_jax.hugging_face.tensors import check_finite
 from locost_jax.hugging_face.tensors import list_few
 from locost_jax.hugging_face.tensors import Tensors
 
@@ -119,7 +119,8 @@ class Released:
     if stored is None:
       return np.zeros(shape, np.float32)
     tensor = self.tensors[stored]
-    check_finite(self._directory, stored, tensor)
+    if not np.isfinite(tensor).all():
+      raise not_finite(self._directory, stored)
     for copy in self.copies[name]:
       if not np.array_equal(self.tensors[copy], tensor):
         raise InputError(

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 
 from locost_jax.errors import InputError
+from locost_jax.errors import not_finite
 from locost_jax.hugging_face import find_builtin
-from locost_jax.hugging_face import tensors
 from locost_jax.models import lora
 from locost_jax.models import parameters
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
@@ -69,7 +69,8 @@ def load_run_params(directory, config):
   params = lora.merge(checkpoint.load_params(directory), settings['alpha'])
   params = jax.tree.map(np.asarray, params)
   for name, array in parameters.flatten(params).items():
-    tensors.check_finite(directory, name, array)
+    if not np.isfinite(array).all():
+      raise not_finite(directory, name)
   return params
 
 

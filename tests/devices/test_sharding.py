@@ -98,7 +98,7 @@ def test_documents_on_several_devices():
       jax.sharding.use_abstract_mesh(mesh),
       pytest.raises(InputError, match='does not divide the 3 pages of a doc'),
   ):
-    jax.eval_shape(mesh_lib.to_rows, jnp.ones((2, 3, 4)))
+    jax.eval_shape(mesh_lib.to_rows, jax.ShapeDtypeStruct((2, 3, 4), 'int32'))
 
 
 def test_a_batch_that_the_devices_do_not_divide():
