@@ -126,11 +126,12 @@ def simcas(config, model, shapes):
     turned = jax.lax.cond(
         is_due,
         functools.partial(turn.take, rng=jax.random.fold_in(key, TURN)),
-        turn.skip,
-        state.params,
-        before['selector'],
-        before['last'],
+        lambda turned, _: turned,
+        selector_turn.Turned(state.params, before['selector'], before['last']),
         batch,
+    )
+    metrics['culprit'] = jnp.where(
+        turned.is_finite, metrics['culprit'], turn.first
     )
     return _after_turn(state, metrics, turned, before['turns'], is_due)
 
@@ -142,7 +143,6 @@ def _after_turn(state, metrics, turned, turns, is_due):
   turns += (is_due & turned.is_finite).astype(jnp.int32)
   # Count a non-finite step once, whether its update or its turn failed.
   nonfinite = jnp.where(turned.is_finite, metrics['nonfinite'], 1)
-  culprit = jnp.where(turned.is_finite, metrics['culprit'], turned.culprit)
   state = state._replace(
       params=turned.params,
       opt_state={
@@ -153,13 +153,8 @@ def _after_turn(state, metrics, turned, turns, is_due):
       },
       nonfinite=state.nonfinite + nonfinite - metrics['nonfinite'],
   )
-  return state, {
-      **metrics,
-      **turned.metrics,
-      'turns': turns,
-      'nonfinite': nonfinite,
-      'culprit': culprit,
-  }
+  own = dict(turned.metrics, turns=turns, nonfinite=nonfinite)
+  return state, metrics | own
 
 
 OBJECTIVES = {'likelihood': likelihood, 'simcas': simcas}

@@ -43,19 +43,22 @@ METRICS = (
 
 
 class Turned(NamedTuple):
-  """The result of a turn."""
+  """What a turn changes."""
 
   params: Any  # the whole tree
   opt_state: Any  # the selector's
   metrics: Any  # dict of float32 scalars
-  is_finite: Any  # whether all numbers are; if not, nothing has changed
-  # -1; if not finite, the index of the selector's first parameter in
-  # jax.tree.leaves(params).
-  culprit: Any
+  # Whether the last step's turn, if any, gave finite numbers; if not, nothing
+  # else has changed.
+  is_finite: Any = True
 
 
 class SelectorTurn:
-  """The selector's part of a step."""
+  """The selector's part of a step.
+
+  Attributes:
+    first: the index of its first parameter in jax.tree.leaves(params).
+  """
 
   def __init__(self, config, model, shapes):
     """Makes the optimiser: Adam with a constant rate, as in the release.
@@ -67,29 +70,18 @@ class SelectorTurn:
     self._model, self._settings = model, config.selector
     self._pieces = config.train.accumulate
     self._merge = functools.partial(lora.merge, alpha=config.train.lora.alpha)
-    self._optimizer = optax.chain(
-        optax.scale_by_adam(),
-        optax.scale(-np.float32(config.selector.learning_rate)),
-    )
+    self._optimizer = optax.adam(np.float32(config.selector.learning_rate))
     paths = parameters.flatten(shapes)
-    self._first = next(
-        i for i, path in enumerate(paths) if re.match(FROZEN[0], path)
-    )
+    self.first = [bool(re.match(FROZEN[0], path)) for path in paths].index(True)
 
   def init(self, params):
     """The optimiser's state before the first turn."""
     return self._optimizer.init(optim.split(params, _GROUPS)[0])
 
-  def skip(self, params, opt_state, last, batch):
-    """Returns the result of `take` for a step without a turn."""
-    del batch
-    return Turned(params, opt_state, last, jnp.bool_(True), jnp.int32(-1))
-
-  def take(self, params, opt_state, last, batch, rng):
-    """Takes a turn."""
-    del last
-    trained, frozen = optim.split(params, _GROUPS)
-    start = trained, opt_state
+  def take(self, before, batch, rng):
+    """Takes a turn: a Turned -> the next one."""
+    trained, frozen = optim.split(before.params, _GROUPS)
+    start = trained, before.opt_state
     pieces = step_lib.split_batch(batch, self._pieces)
     keys = jax.random.split(rng, self._pieces)
     after, metrics = jax.lax.scan(
@@ -105,13 +97,8 @@ class SelectorTurn:
     trained, opt_state = jax.tree.map(
         functools.partial(jnp.where, is_finite), after, start
     )
-    return Turned(
-        optim.combine(trained, frozen),
-        opt_state,
-        metrics,
-        is_finite,
-        jnp.where(is_finite, -1, self._first),
-    )
+    params = optim.combine(trained, frozen)
+    return Turned(params, opt_state, metrics, is_finite)
 
   def _take_piece(self, frozen, carry, piece):
     """Runs a rollout of a piece of the batch and its updates; a scan's step."""
