@@ -158,6 +158,10 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
   mass = passage_mass(summarizer, memory, owners, P, tokens)[written.is_text]
   flat = np.concatenate(owners)
   counts = np.bincount(flat[flat >= 0], minlength=P)
+  pages = page_weights(summarizer, memory, tokens)
+  if pages is not None:
+    begins = [next((int(p) for p in own if p >= 0), 0) for own in owners]
+    pages = pages[written.is_text], written.ends, written.sentence_of, begins
   return Source(
       text,
       written.text,
@@ -171,20 +175,10 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
       mean(mass),
       read.tokens,
       len(flat),
-      _weigh_pages(summarizer, memory, owners, tokens, written),
+      pages and PageWeights(*pages),
       _select(summarizer, read.pages, ends, owners, memory, tokens, written),
       copied,
   )
-
-
-def _weigh_pages(summarizer, memory, owners, tokens, written):
-  """Returns Source.pages."""
-  weights = page_weights(summarizer, memory, tokens)
-  if weights is None:
-    return None
-  begins = [next((int(p) for p in own if p >= 0), 0) for own in owners]
-  weights = weights[written.is_text]
-  return PageWeights(weights, written.ends, written.sentence_of, begins)
 
 
 def _select(summarizer, pages, ends, owners, memory, tokens, written):

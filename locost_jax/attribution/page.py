@@ -21,6 +21,7 @@ import collections
 import functools
 import hashlib
 import importlib.resources
+import itertools
 import re
 from typing import NamedTuple
 
@@ -178,7 +179,7 @@ def _render(template, title, key, script, values):
   return page.encode('utf-8', errors='replace').decode()
 
 
-def cut_pieces(text, links, marks, begin=0, stop=None):
+def cut_pieces(text, links, marks, begin, stop):
   """Cuts text[begin:stop] at links and marks.
 
   Args:
@@ -189,25 +190,23 @@ def cut_pieces(text, links, marks, begin=0, stop=None):
     A list of (link or None, [(text, whether it is marked), ...]); white space
     is squeezed.
   """
-
-  def cut(spans, begin, stop):
-    for span in spans:
-      yield None, begin, span[0]
-      yield span, span[0], span[1]
-      begin = span[1]
-    yield None, begin, stop
-
-  stop, pieces = len(text) if stop is None else stop, []
-  for link, start, end in cut(links, begin, stop):
-    first = bisect.bisect_right(marks, start, key=lambda span: span[1])
-    last = bisect.bisect_left(marks, end, key=lambda span: span[0])
-    own = [(max(a, start), min(b, end)) for a, b in marks[first:last]]
-    parts = [
-        (re.sub(r'\s+', ' ', text[a:b]), mark is not None)
-        for mark, a, b in cut(own, start, end)
-    ]
-    pieces.append((link, parts))
-  return pieces
+  first = bisect.bisect_right(marks, begin, key=lambda span: span[1])
+  last = bisect.bisect_left(marks, stop, key=lambda span: span[0])
+  marks = marks[first:last]
+  edges = {begin, stop}.union(*(span[:2] for span in (*links, *marks)))
+  edges = sorted(edge for edge in edges if begin <= edge <= stop)
+  cells = [
+      (
+          _containing(links, span),
+          re.sub(r'\s+', ' ', text[slice(*span)]),
+          _containing(marks, span) is not None,
+      )
+      for span in itertools.pairwise(edges)
+  ]
+  return [
+      (None if i is None else links[i], [cell[1:] for cell in group])
+      for i, group in itertools.groupby(cells, key=lambda cell: cell[0])
+  ]
 
 
 def join_spans(text, spans):
@@ -394,16 +393,13 @@ def find_shared_phrases(quote, sentence, is_rare):
 
   A phrase is a run of shared words from its first rare word to its last.
   """
-  shared = set(words_lib.words(sentence))
-  phrases, run = [], []
-  for start, end, word in [*words_lib.word_spans(quote), (0, 0, None)]:
-    if word in shared:
-      run.append((start, end, is_rare(word)))
-      continue
-    rare = [k for k, (_, _, word_is_rare) in enumerate(run) if word_is_rare]
+  shared, phrases = set(words_lib.words(sentence)), []
+  for is_shared, run in itertools.groupby(
+      words_lib.word_spans(quote), key=lambda found: found[-1] in shared
+  ):
+    rare = [found for found in run if is_shared and is_rare(found[-1])]
     if rare:
-      phrases.append((run[rare[0]][0], run[rare[-1]][1]))
-    run = []
+      phrases.append((rare[0][0], rare[-1][1]))
   return phrases
 
 
@@ -413,12 +409,11 @@ def _excerpt(passage, sentence, score, is_rare):
   phrases = find_shared_phrases(quote, sentence, is_rare)
   begin, stop = choose_excerpt(quote, phrases)
   inside = [span for span in phrases if begin <= span[0] and span[1] <= stop]
-  ((_, pieces),) = cut_pieces(quote, (), inside, begin, stop)
   return dict(
       passage=passage,
       score=score,
       begin=begin,
-      pieces=pieces,
+      pieces=dict(cut_pieces(quote, (), inside, begin, stop)).get(None, ()),
       is_cut=stop < len(quote),
   )
 

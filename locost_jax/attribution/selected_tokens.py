@@ -87,14 +87,15 @@ def describe(summarizer, pages, ends, owners, mask, mass):
     mass: float [number + 1], the part of the summary's attention on each of the
       `columns` and on the vector in front.
   """
-  own, chosen = is_text(summarizer, pages), is_selected(summarizer, pages, mask)
+  chosen = is_selected(summarizer, pages, mask)
   found, number = columns(summarizer, pages)
   column = np.concatenate(found)
+  own = (0 <= column) & (column < number)
   tokens, kept = (
       np.bincount(column[which], minlength=number) for which in (own, chosen)
   )
   # Columns without text have the passage of the one before.
-  placed = np.flatnonzero((0 <= column) & (column < number) & (owners >= 0))
+  placed = np.flatnonzero(own & (owners >= 0))
   passages = np.zeros(number, int)
   passages[column[placed][::-1]] = owners[placed][::-1]  # the first one stays
   total = float(mass.sum())

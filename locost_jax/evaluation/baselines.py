@@ -160,22 +160,17 @@ def _mean_rouge_n(candidates, references, n):
   an n-gram min(a, b) times. With a feature for each first, second, ...
   occurrence of an n-gram, min(a, b) is the number of shared features.
   """
-  features = {}
-  rows, columns = [], []
-  found = _ngrams(references, n)
-  for r, counts in enumerate(found):
-    for feature in _occurrences(counts):
-      rows.append(features.setdefault(feature, len(features)))
-      columns.append(r)
-  has = np.zeros([len(features), len(references)], np.uint8)
-  has[rows, columns] = 1
-  lengths = np.array([counts.total() for counts in found])
+  theirs = list(map(_occurrences, _ngrams(references, n)))
+  rows = {feature: i for i, feature in enumerate(set().union(*theirs))}
+  has = np.zeros([len(rows), len(references)], np.uint8)
+  for r, features in enumerate(theirs):
+    has[[rows[feature] for feature in features], r] = 1
+  lengths = np.array(list(map(len, theirs)))
   means = np.zeros(len(candidates))
-  for j, counts in enumerate(_ngrams(candidates, n)):
-    shared = [features[f] for f in _occurrences(counts) if f in features]
-    if shared:
+  for j, features in enumerate(map(_occurrences, _ngrams(candidates, n))):
+    if shared := [rows[feature] for feature in features if feature in rows]:
       overlap = has[shared].sum(axis=0, dtype=np.int32)
-      means[j] = (2 * overlap / (lengths + counts.total())).mean()
+      means[j] = (2 * overlap / (lengths + len(features))).mean()
   return 100 * means
 
 

@@ -170,8 +170,7 @@ def compile_step(setup, options=None):
         programs.shardings,
     )
     step = programs.step.trace(state, batch)
-    shape = inputs.shape, T
-    found = _compile(step, setup, options, shape, state, batch)
+    found = _compile(step, batch, setup, options, (*inputs.shape, T), state)
   found['flops'] = flops.of_step(setup.model, inputs.shape, (B, T))
   return found
 
@@ -193,21 +192,18 @@ def compile_summaries(setup, options=None):
     params = sharding.abstract_arrays(
         setup.shapes, sharding.param_shardings(mesh, setup.shapes)
     )
-    arguments, further = (params, inputs, None), (settings, seeds)
-    read = generate.read.trace(model, *arguments)
+    read = generate.read.trace(model, params, inputs, None)
+    taken, write, given = inputs, generate.read_and_write, (inputs, None)
     if model.config.is_compacted:
-      states = jax.tree.map(
+      taken = jax.tree.map(
           lambda x: _array(mesh, x.shape, x.dtype, 'encoder_'), read.out_info
       )
-      written = generate.write.trace(model, params, states, *further)
-      last = written, states
-    else:
-      whole = generate.read_and_write.trace(model, *arguments, *further)
-      last = whole, inputs
-    shape = inputs.shape, settings.max_length
+      write, given = generate.write, (taken,)
+    written = write.trace(model, params, *given, settings, seeds)
+    shape = *inputs.shape, settings.max_length
     found = [
-        _compile(traced, setup, options, shape, params, taken)
-        for traced, taken in ((read, inputs), last)
+        _compile(*program, setup, options, shape, params)
+        for program in ((read, inputs), (written, taken))
     ]
   needed = lambda x: x['memory']['total'] if x['memory'] else math.inf
   return max(found, key=needed) | dict(reading=found[0]['memory'])
@@ -227,15 +223,14 @@ def _array(mesh, shape, dtype=jnp.int32, key=''):
   return jax.ShapeDtypeStruct(shape, dtype, sharding=placed)
 
 
-def _compile(traced, setup, options, shape, state, taken):
+def _compile(traced, taken, setup, options, shape, state):
   """Returns `compile_step`'s results.
 
   Args:
-    shape: (shape of the inputs, target tokens).
     taken: abstract arrays that the program takes besides the state.
+    shape: (*shape of the inputs, target tokens).
   """
-  (documents, *read), written = shape
-  mesh = setup.mesh
+  (documents, *read, written), mesh = shape, setup.mesh
   found = dict(
       batch=dict(
           documents=documents,
@@ -249,30 +244,23 @@ def _compile(traced, setup, options, shape, state, taken):
       refused=None,
   )
   try:
-    compiled = traced.lower().compile(options)
-    found['memory'] = _account(compiled, state, taken)
+    sizes = traced.lower().compile(options).memory_analysis()
   except jax.errors.JaxRuntimeError as error:
     _, is_refused, message = str(error).partition('RESOURCE_EXHAUSTED: ')
     if not is_refused:
       raise
-    found['refused'] = message.split('\n')[0]
-  return found
-
-
-def _account(compiled, state, taken):
-  """Returns a program's memory as XLA reports it; see `compile_step`."""
-  sizes = compiled.memory_analysis()
-  # Also parameters that this program does not read are in memory.
-  used = _bytes((state, taken))
-  found = dict(
+    return found | dict(refused=message.split('\n')[0])
+  found['memory'] = needed = dict(
       state=_bytes(state),
       arguments=sizes.argument_size_in_bytes,
       temporary=sizes.temp_size_in_bytes,
       output=sizes.output_size_in_bytes,
       reused=sizes.alias_size_in_bytes,
   )
-  used += found['temporary'] + found['output'] - found['reused']
-  return found | dict(total=used)
+  # Also parameters that this program does not read are in memory.
+  total = _bytes((state, taken)) + needed['temporary'] + needed['output']
+  needed['total'] = total - needed['reused']
+  return found
 
 
 def _bytes(arrays):
