@@ -297,12 +297,9 @@ def spread(places):
   """Moves labels at 0 to 100 % apart, so that they do not overprint."""
   found = np.array(places, float)
   order = np.argsort(found, kind='stable')
-  for before, label in zip(order, order[1:]):
-    found[label] = max(found[label], found[before] + _APART)
-  most = 100.0
-  for label in order[::-1]:
-    found[label] = min(found[label], most)
-    most = found[label] - _APART
+  steps = _APART * np.arange(len(order))
+  found[order] = np.maximum.accumulate(found[order] - steps) + steps
+  found[order] = np.minimum(found[order], 100 - steps[::-1])
   return found.tolist()
 
 

@@ -169,8 +169,6 @@ def _generate(what, params, batch, real):
       settings,
       rows.get('seeds'),
   )
-  if jax.process_count() == 1:
-    return np.asarray(tokens).tolist()
   tokens = np.asarray(multihost_utils.process_allgather(tokens, tiled=True))
   part = sharding.host_part(mesh)
   rows = len(tokens) // part.count

@@ -109,12 +109,8 @@ def text_of(document, pages=None):
         'string or a dict'
     )
   sources.check_parts('a document', document)
-  text = document.get('document') or ''
-  if not isinstance(text, str):
-    raise InputError(
-        f"a document: field 'document' must be a string, got "
-        f'{type(text).__name__}'
-    )
+  text = {'document': document.get('document') or ''}
+  sources.check_texts('a document', text, text)
   query, of_form = (document.get('query') or '').strip(), field_of(pages)
   if of_form and pages_lib.has_text(document.get(of_form)):
     parts = _parts(document, pages.pages)

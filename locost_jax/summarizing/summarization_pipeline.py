@@ -21,6 +21,7 @@ TASK = 'summarization'
 # Options of transformers, and those of `Summarizer.summarize` besides decoding.
 _THEIRS = 'max_new_tokens', 'min_new_tokens', 'do_sample'
 _OURS = 'batch_size', 'seed'
+_KNOWN = sorted({*decode_settings.OPTIONS, *_THEIRS, *_OURS})
 _ONLY = {
     'return_text': (True,),
     'return_tensors': (False,),
@@ -55,7 +56,7 @@ def pipeline(task=TASK, model=None, *, batch_size=8, **options):
   if not isinstance(model, summarizer_lib.Summarizer):
     model = summarizer_lib.load(model, **options)
     prefix, own = configs.task_settings(model.source)
-    own = {key: own[key] for key in own if key in _known()}
+    own = {key: own[key] for key in own if key in _KNOWN}
 
   def summarize(documents, *, truncation=False, **options):
     documents = [documents] if isinstance(documents, str) else list(documents)
@@ -81,20 +82,14 @@ def pipeline(task=TASK, model=None, *, batch_size=8, **options):
   return summarize
 
 
-def _known():
-  """Returns the names of all options."""
-  return sorted({*decode_settings.OPTIONS, *_THEIRS, *_OURS})
-
-
 def _translate(options, settings):
   """Options of transformers -> those of `Summarizer.summarize`."""
   for name, values in _ONLY.items():
     if (value := options.pop(name, values[0])) not in values:
       raise InputError(f'{name}={value}: expected {values[0]}')
-  known = _known()
   for name in options:
-    if name not in known:
-      hint = suggest(name, known)
+    if name not in _KNOWN:
+      hint = suggest(name, _KNOWN)
       raise InputError(f'pipeline: has no option {name}{hint}')
   if options.get('max_length') is not None:
     options['max_length'] = max(options['max_length'] - 1, 0)

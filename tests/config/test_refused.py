@@ -5,6 +5,7 @@ import math
 import os
 import re
 import shlex
+import shutil
 
 import pytest
 
@@ -21,6 +22,7 @@ from tests.python import ROOT
 from tests.runs import test_main
 
 CONFIG, TRAIN = test_schema.CONFIG, test_schema.TRAIN
+MODEL, LONG = '--checkpoint=x', 'x' * 300
 
 # (key, value, part of the error message).
 KEYS = [
@@ -77,13 +79,12 @@ FLAGS = [
     ('workdir', 'train.jsonl', 'train.jsonl is not a directory'),
     ('workdir', 'train.jsonl/run', 'train.jsonl is not a directory'),
     ('workdir', '/proc/run', 'is not writable'),
-    ('workdir', 'x' * 300, 'longer than 255 bytes'),
+    ('workdir', LONG, 'longer than 255 bytes'),
     ('program_cache', 'train.jsonl', 'train.jsonl is not a directory'),
     ('profile', '-1', '--profile=-1: expected an integer, 0 <= profile'),
     ('peak_tflops', 'nan', '--peak_tflops=nan: expected a finite number'),
 ]
 
-MODEL = '--checkpoint=x'
 # Name of a config -> its own line.
 ODD = {
     'broken': 'oops',
@@ -113,6 +114,10 @@ OTHER_COMMANDS = [
     (summarize, [MODEL, 's3://b/a.txt'], 'FILE=s3://b/a.txt: s3:// cannot be '),
     (summarize, [MODEL, 'az://b/a'], 'used here: expected a local path or gs:'),
     (summarize, [MODEL, '--prefix=\udcff', 'a'], 'string without lone surr'),
+    (summarize, [MODEL, '--output=no/x', 'one.jsonl'], 'x: no directory no\n'),
+    (summarize, [MODEL, '--output=no/', 'one.jsonl'], '/: no directory no\n'),
+    (summarize, [MODEL, f'--output={LONG}.txt', 'one.jsonl'], 'name too long'),
+    (summarize, [MODEL, f'--report={LONG}.html', 'one.jsonl'], 'name too long'),
     (convert, ['--source=s3://b', '--target=x'], '--source=s3://b: s3:// can'),
     (convert, ['--source=x', '--target=gs://b'], '--target=gs://b: gs:// can'),
     (inspect, ['--config.data.train_files=s3://b/*'], 'train_files=s3://b/*: '),
@@ -162,7 +167,51 @@ summarize --num_beam=2 | did you mean --num_beams?
 summarize --length=2 | did you mean --max_length?
 summarize --model=x | did you mean --checkpoint?
 summarize -flagfile x | error: --flagfile is not a flag; --help lists them
-score a.jsonl | a.jsonl: cannot be read
+summarize one.jsonl | or builtin:documentation, a small example
+summarize --checkpoint=RUN | no FILE given
+summarize --checkpoint=RUN nothing | nothing: a directory with nothing
+summarize --checkpoint=RUN empty.txt | empty.txt: an empty document
+summarize --checkpoint=RUN text.jsonl | jsonl:1: no field 'document'
+summarize --checkpoint=nowhere one.jsonl | nowhere: no such directory
+summarize --checkpoint=. one.jsonl | config.json
+summarize --checkpoint=RUN/../small one.jsonl | vocabulary has 359 tokens, its m
+summarize --checkpoint=nowhere missing.txt | missing.txt: no such file
+summarize --checkpoint=nowhere one.jsonl --top_p=1.5 | --top_p=1.5: expected 0 <
+summarize --checkpoint=nowhere one.jsonl --num_beams=2 --top_k=3 | must be 1 with
+ONE --min_length=7 | --min_length=7 must lie
+ONE --method=beam | --num_beams=1 must be
+ONE --output=nothing | is a directory; expected the name of a file
+ONE --parts=best | parts
+ONE --part_length=64 | --part_length needs --parts
+ONE --summary_length=64 | --summary_length needs --parts
+ONE --parts=join --part_length=4 | 8
+ONE --parts=join --max_input_length=64 | --max_input_length and
+ONE --parts=join --report=page.html | a page shows what
+ONE --parts=hierarchical --part_length=16 | expected at least 41
+ONE --reference_field=summary | expected --format=json
+ONE --format=json --reference_field=gone | field 'gone'
+summarize --checkpoint=x missing.txt --report=x.txt | --report=x.txt: expected a \
+name that ends in .html or .htm
+summarize --checkpoint=x missing.txt --report=x.html.gz | =x.html.gz: expected a \
+name that ends in
+summarize --checkpoint=x missing.txt --report=/dev/null | =/dev/null: expected a \
+name that ends in
+ONE --report=folder.html | folder.html: is a directory; expected the name of a f
+ONE --report=./ | --report=./: is a directory; expected the name of a file
+ONE --output=page.txt --report=./page.html | is the file of --output
+ONE --output=a.xlsx | --output=a.xlsx: expected a name that ends in .txt, .json, \
+.jsonl or .csv
+ONE --output=a | --output=a: expected a name that ends in .txt
+ONE --output=a.csv --format=json | expected one of them; the ending
+ONE --output=a.txt --reference_field=s | --output=FILE.jsonl
+score | --predictions=FILE is missing
+score a.jsonl | a.jsonl: cannot be read: No
+score . | .: no config.json of a run in it; expected a file of predictions or a W
+score rows.jsonl --protocol=google2 | --protocol=google2: no such protocol; did \
+you mean google? expected one of locost, google, pagesum
+score rows.jsonl --metrics=answer | --metrics=answer: no such metric; did you \
+mean answers? expected some of rouge, answers
+score rows.jsonl --metrics=rouge --model=x | these need one: none
 score pipe | pipe: is a named pipe, expected a regular file
 score rows.jsonl /dev/zero | /dev/zero: is a device, expected a regular file
 score rows.jsonl b.jsonl | b.jsonl: cannot be read
@@ -227,6 +276,13 @@ main GOOD --config.data.vocabulary=byte --config.decode.start=bos | \
 config.decode.start='bos': the vocabulary
 main CONFIG --evaluate | no such directory; train first
 main CONFIG --evaluate --workdir=. | no config.json
+main --evaluate --workdir=other | --workdir=other: no config.json of a run in it; \
+expected
+main --evaluate --workdir=RUN --config.decode.beams=2 | /config.json has no key \
+config.decode.beams
+main --workdir=RUN --config.train.steps=5 | --config.train.steps is a key of a \
+config: expected --config=FILE
+main --workdir=RUN --noconfig.eval.baselines | noconfig.eval.baselines
 main GOOD --config.train.init_from=nowhere | init_from=nowhere: no such
 main GOOD --config.data.vocabulary=RUN/../other.model \
 --config.train.init_from=RUN | has another vocabulary
@@ -256,6 +312,7 @@ SHORT = {
     'READY': 'main --preflight GOOD --config.data.vocabulary=byte',
     'GOOD': 'CONFIG --config.data.train_files=train.jsonl',
     'CONFIG': CONFIG,
+    'ONE': 'summarize --checkpoint=RUN one.jsonl',
 }
 
 
@@ -270,11 +327,13 @@ def parse(row, run):
 
 @pytest.fixture(scope='module')
 def finished(tmp_path_factory):
-  """A finished run in another directory, and another vocabulary next to it."""
+  """A finished run; next to it another vocabulary, and a too small model."""
   directory = tmp_path_factory.mktemp('main') / 'finished'
   tiny_run.make(directory)
   texts = map(test_main.story, range(40))
   sentencepiece_training.train(texts, directory.parent / 'other.model', 230)
+  small = shutil.copytree(directory, directory.parent / 'small') / 'config.json'
+  small.write_text(small.read_text().replace(' 359', ' 100'))
   return directory
 
 
@@ -284,6 +343,12 @@ def place(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   test_main.write_rows(tmp_path / 'train.jsonl', test_main.pairs(0, 20))
   (tmp_path / 'rows.jsonl').write_text('{"prediction": "a", "reference": "a"}')
+  (tmp_path / 'one.jsonl').write_text('{"document": "A text."}')
+  (tmp_path / 'text.jsonl').write_text('{"text": "x"}')
+  (tmp_path / 'empty.txt').write_text(' \n')
+  for name in 'nothing', 'folder.html':
+    (tmp_path / name).mkdir()
+  os.symlink('page.html', tmp_path / 'page.txt')
   os.mkfifo(tmp_path / 'pipe')
   (tmp_path / 'odd').mkdir()
   (tmp_path / 'odd' / 'cache').touch()

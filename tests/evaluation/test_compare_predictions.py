@@ -243,8 +243,6 @@ def test_a_workdir_stands_for_its_newest_predictions(
   assert err.endswith('run/predictions/x-test-2.settings-0a1b2c3d.jsonl\n')
   status, _, err = run_command(score, '--predictions=empty')
   assert status == 2 and 'no predictions of its best checkpoint, step 2' in err
-  status, _, err = run_command(score, '--predictions=.')
-  assert status == 2 and 'expected a file of predictions or a WORKDIR' in err
 
 
 def test_the_split_of_a_workdir(run_command, tmp_path, monkeypatch):

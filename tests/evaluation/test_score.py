@@ -237,39 +237,6 @@ def test_bad_rows_give_one_line(tmp_path, data, expected):
   assert expected in str(error.value) and '\n' not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    'words, expected',
-    [
-        ('', '--predictions=FILE is missing'),
-        ('--predictions=absent.jsonl', 'absent.jsonl: cannot be read: No'),
-        (
-            '--predictions=.',
-            '.: no config.json of a run in it; expected a file',
-        ),
-        (
-            'p.jsonl --protocol=google2',
-            '--protocol=google2: no such protocol; did you mean google? '
-            'expected one of locost, google, pagesum',
-        ),
-        (
-            'p.jsonl --metrics=answer',
-            '--metrics=answer: no such metric; did you mean answers? expected '
-            'some of rouge, answers',
-        ),
-        ('p.jsonl --metrics=rouge --model=x', 'these need one: none'),
-    ],
-)
-def test_bad_command_lines_give_one_line(
-    run_command, tmp_path, monkeypatch, words, expected
-):
-  monkeypatch.chdir(tmp_path)
-  write(tmp_path / 'p.jsonl', ROWS)
-  (tmp_path / 'bad.jsonl').write_text('[metadata]')
-  status, out, err = run_command(score, *words.split())
-  assert (status, out) == (2, '') and expected in err
-  assert err.startswith('error: ') and err.count('\n') == 1
-
-
 def test_starts_without_jax_and_tensorflow():
   program = (
       'import sys; from locost_jax import score; '

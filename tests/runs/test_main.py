@@ -127,7 +127,7 @@ def get_config():
 
 
 def test_phases_from_start_to_end(call, succeed, corpus, tmp_path):
-  """Two phases: report, restart, evaluation and errors."""
+  """Two phases: report, restart and evaluation."""
   config = tmp_path / 'two.py'
   config.write_text(PHASES % str(corpus / 'train.jsonl'))
   run = tmp_path / 'run'
@@ -208,11 +208,6 @@ def test_phases_from_start_to_end(call, succeed, corpus, tmp_path):
         stored['checkpoint'] | {'metric': metric}
     )
 
-  # Another config is refused.
-  status, _, err = call(*command, '--config.optim.clip=2.0')
-  assert status == 2 and 'config.optim.clip was 1, now 2' in err
-  assert len(err.strip().splitlines()) == 1
-
   # Evaluation on the test split.
   out, _ = succeed(
       main,
@@ -236,8 +231,6 @@ def test_phases_from_start_to_end(call, succeed, corpus, tmp_path):
   )
   assert status == 0 and 'no baselines: they need the training files' in err
   assert "another document's input" in out and 'unigram' not in out
-  status, _, err = call(*command, '--evaluate', '--config.model.d_ff=32')
-  assert status == 2 and 'model.d_ff was 16, now 32' in err
 
 
 @pytest.mark.slow

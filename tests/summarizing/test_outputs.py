@@ -108,38 +108,6 @@ def test_another_file_is_replaced_only_with_overwrite(run, call, thesis, flag):
   assert sorted(os.listdir()) == [str(notes), 'thesis.txt']
 
 
-PAGE = 'expected a name that ends in .html or .htm'
-FOLDER = 'is a directory; expected the name of a file'
-LONG = f'{"x" * 300}.html'
-ENDINGS = 'expected a name that ends in .txt, .json, .jsonl or .csv'
-
-
-@pytest.mark.parametrize(
-    'flags, expected',
-    [
-        ('--report=x.txt', f'--report=x.txt: {PAGE}'),
-        ('--report=x.html.gz', f'--report=x.html.gz: {PAGE}'),
-        ('--report=/dev/null', f'--report=/dev/null: {PAGE}'),
-        ('--report=folder.html', f'--report=folder.html: {FOLDER}'),
-        ('--report=./', f'--report=./: {FOLDER}'),
-        ('--output=page.txt --report=./page.html', 'is the file of --output'),
-        (f'--output={LONG[:-4]}txt', 'File name too long'),
-        ('--output=a.xlsx', f'--output=a.xlsx: {ENDINGS}'),
-        ('--output=a', f'--output=a: {ENDINGS}'),
-        ('--output=a.csv --format=json', 'expected one of them; the ending'),
-        ('--output=a.txt --reference_field=s', '--output=FILE.jsonl'),
-        (f'--report={LONG}', 'File name too long'),
-    ],
-)
-def test_names_of_files_are_checked(call, thesis, flags, expected):
-  os.makedirs('folder.html')
-  os.symlink('page.html', 'page.txt')
-  command = '--checkpoint=x', *flags.split()
-  expect_refused(call(*command, thesis), expected)
-  if PAGE in expected:  # before the documents are read
-    expect_refused(call(*command, 'missing.txt'), expected)
-
-
 def test_the_ending_of_a_page_may_be_in_capitals(call, thesis):
   (error,) = call('--checkpoint=x', '--report=A.HTML', thesis)[2:]
   assert '--report' not in error

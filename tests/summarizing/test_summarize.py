@@ -3,7 +3,6 @@
 import gzip
 import io
 import json
-import shutil
 import sys
 import types
 
@@ -88,74 +87,6 @@ def test_the_fingerprint_depends_on_the_weights(run, tmp_path):
   jax.tree.leaves(params)[0].reshape(-1)[3] += 1e-3
   other = Summarizer(one.model, params, one.vocabulary)
   assert provenance.fingerprint(one) != provenance.fingerprint(other)
-
-
-@pytest.mark.parametrize(
-    'arguments, expected',
-    [
-        ('nothing --checkpoint=RUN', 'nothing: a directory with nothing'),
-        ('empty.txt --checkpoint=RUN', 'empty.txt: an empty document'),
-        ('text.jsonl --checkpoint=RUN', "jsonl:1: no field 'document'"),
-        ('a.txt --checkpoint=nowhere', 'nowhere: no such directory'),
-        ('a.txt --checkpoint=.', 'config.json'),
-        ('a.txt --checkpoint=small', 'vocabulary has 359 tokens, its mod'),
-        ('a.txt', 'or builtin:documentation, a small example'),
-        ('--checkpoint=RUN', 'no FILE given'),
-        ('a.txt --max_lenght=3', 'did you mean --max_length?'),
-        # Flags are checked before the checkpoint is read, or else with it.
-        ('a.txt --checkpoint=nowhere --top_p=1.5', '--top_p=1.5: expected 0 <'),
-        (
-            'a.txt --checkpoint=nowhere --num_beams=2 --top_k=3',
-            'must be 1 with',
-        ),
-        ('a.txt --checkpoint=RUN --min_length=7', '--min_length=7 must lie'),
-        ('a.txt --checkpoint=RUN --method=beam', '--num_beams=1 must be'),
-        ('a.txt --checkpoint=RUN --output=no/x', '=no/x: no directory no\n'),
-        ('a.txt --checkpoint=RUN --output=no/', '=no/: no directory no\n'),
-        ('a.txt --checkpoint=RUN --output=nothing', 'is a directory'),
-        # Documents are checked before the checkpoint.
-        ('missing.txt --checkpoint=nowhere', 'missing.txt: no such file'),
-        *(
-            (f'a.txt --checkpoint=RUN {flags}', expected)
-            for flags, expected in (
-                ('--parts=best', 'parts'),
-                ('--part_length=64', '--part_length needs --parts'),
-                ('--summary_length=64', '--summary_length needs --parts'),
-                ('--parts=join --part_length=4', '8'),
-                (
-                    '--parts=join --max_input_length=64',
-                    '--max_input_length and',
-                ),
-                ('--parts=join --report=page.html', 'a page shows what'),
-                (
-                    '--parts=hierarchical --part_length=16',
-                    'expected at least 41',
-                ),
-                ('--reference_field=summary', 'expected --format=json'),
-            )
-        ),
-        (
-            'row.jsonl --checkpoint=RUN --format=json --reference_field=gone',
-            "field 'gone'",
-        ),
-    ],
-)
-def test_bad_input(run, call, tmp_path, monkeypatch, arguments, expected):
-  monkeypatch.chdir(tmp_path)
-  (tmp_path / 'a.txt').write_text('A text.')
-  (tmp_path / 'empty.txt').write_text(' \n')
-  (tmp_path / 'text.jsonl').write_text('{"text": "x"}\n')
-  write_documents(tmp_path / 'row.jsonl', ['A text.'])
-  small = shutil.copytree(run, tmp_path / 'small') / 'config.json'
-  config = json.loads(small.read_text())
-  config['model']['vocab_size'] = 100
-  small.write_text(json.dumps(config))
-  (tmp_path / 'nothing').mkdir()
-  before = sorted(tmp_path.iterdir())
-  status, out, err = call(*arguments.replace('RUN', str(run)).split())
-  assert status == 2 and out == ''
-  assert len(err.strip().splitlines()) == 1 and expected in err
-  assert sorted(tmp_path.iterdir()) == before
 
 
 # --- Batches and memory ------------------------------------------------------
