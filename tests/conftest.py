@@ -99,7 +99,6 @@ TABLE = {
         'summarizing/test_hostile_documents.py',
         'summarizing/test_messages.py',
         'summarizing/test_page_texts.py',
-        'summarizing/test_unknown_script.py',
         'vocabularies/test_unknown.py',
     ),
     'simcas': (

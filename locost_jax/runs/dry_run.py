@@ -113,7 +113,18 @@ def measure_phase(setup, target=None, evaluates=False):
   with compiling.show_seconds(what):
     found = compile_program(setup, target and target.options)
   if target:
-    _add_target(found, target)
+    for key in 'memory', 'reading':
+      if program := found.get(key):
+        more = int(target.margin * program['temporary'])
+        found[key] = program | dict(margin=more, total=program['total'] + more)
+    found |= dict(available=target.available, note=target.note)
+    if found['flops']:
+      documents, read, written = found['batch'].values()
+      steps = (
+          step_times.peak_flops(found['device']) / found['flops']
+      )  # a second
+      steps *= math.prod(found['mesh'].values())
+      found['tokens_per_second'] = documents * (read + written) * steps
   else:
     found['available'] = memory.available_bytes(parts=jax.local_device_count())
   available = found['available']
@@ -126,20 +137,6 @@ def measure_phase(setup, target=None, evaluates=False):
       **found,
       fits=total is not None and (available is None or total <= available),
   )
-
-
-def _add_target(found, target):
-  """Adds a margin to the memory, and what else `measure_phase` returns."""
-  for key in 'memory', 'reading':
-    if program := found.get(key):
-      more = int(target.margin * program['temporary'])
-      found[key] = program | dict(margin=more, total=program['total'] + more)
-  found |= dict(available=target.available, note=target.note)
-  if found['flops']:
-    documents, read, written = found['batch'].values()
-    steps = step_times.peak_flops(found['device']) / found['flops']  # a second
-    steps *= math.prod(found['mesh'].values())
-    found['tokens_per_second'] = documents * (read + written) * steps
 
 
 def compile_step(setup, options=None):

@@ -8,6 +8,7 @@ is computed for it.
 """
 
 import dataclasses
+import itertools
 import math
 import time
 from typing import Any, NamedTuple
@@ -152,15 +153,12 @@ def report_unknown(vocabulary, job, pages, progress):
 
 
 def _portions(jobs):
-  portion, characters = [], 0
-  for job in jobs:
-    portion.append(job)
-    characters += len(job.document.text)
-    if characters >= _PORTION:
-      yield portion
-      portion, characters = [], 0
-  if portion:
-    yield portion
+  lengths = (len(job.document.text) for job in jobs)
+  starts = itertools.accumulate(lengths, initial=0)
+  for _, portion in itertools.groupby(
+      zip(jobs, starts), lambda pair: pair[1] // _PORTION
+  ):
+    yield [job for job, _ in portion]
 
 
 def _tokenize(summarizer, job, most):
