@@ -159,33 +159,31 @@ def trace_steps(step_function, directory, steps, telemetry):
   if not steps or jax.process_index():
     yield step_function
     return
-  seen, untraced, first, traced, running = set(), _WARMUP, 0, 0, False
+  seen, untraced, first, traced = set(), _WARMUP, 0, 0
+  trace = contextlib.ExitStack()
 
   def call(state, batch):
-    nonlocal untraced, first, traced, running
+    nonlocal untraced, first, traced
     shapes = tuple(x.shape for x in jax.tree.leaves(batch))
-    if shapes in seen and not traced:
-      untraced -= 1
-      if untraced < 0:
-        first = int(state.step)
-        jax.block_until_ready(state)  # keeps earlier steps out of the trace
-        with telemetry.activity('tracing'):
-          jax.profiler.start_trace(str(directory))
-        running = True
+    untraced -= shapes in seen
     seen.add(shapes)
-    if not running:
+    if untraced < 0 and not traced:
+      first = int(state.step)
+      jax.block_until_ready(state)  # keeps earlier steps out of the trace
+      with telemetry.activity('tracing'):
+        jax.profiler.start_trace(str(directory))
+      trace.callback(end)
+    if untraced >= 0 or traced == steps:
       return step_function(state, batch)
     traced += 1
     with jax.profiler.StepTraceAnnotation('train', step_num=first + traced):
       state, metrics = step_function(state, batch)
     if traced == steps:
       jax.block_until_ready((state, metrics))
-      end()
+      trace.close()
     return state, metrics
 
   def end():
-    nonlocal running
-    running = False
     with telemetry.activity('tracing'):
       jax.profiler.stop_trace()
     telemetry.note(
@@ -197,9 +195,8 @@ def trace_steps(step_function, directory, steps, telemetry):
   try:
     yield call
   finally:
-    if running:
-      end()
-    elif seen and not traced:
+    trace.close()
+    if seen and not traced:
       telemetry.note(
           f'--profile: no trace: the run ended within {_WARMUP} steps after its '
           'last compilation'
