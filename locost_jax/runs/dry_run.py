@@ -120,9 +120,8 @@ def measure_phase(setup, target=None, evaluates=False):
     found |= dict(available=target.available, note=target.note)
     if found['flops']:
       documents, read, written = found['batch'].values()
-      steps = (
-          step_times.peak_flops(found['device']) / found['flops']
-      )  # a second
+      # Steps in a second.
+      steps = step_times.peak_flops(found['device']) / found['flops']
       steps *= math.prod(found['mesh'].values())
       found['tokens_per_second'] = documents * (read + written) * steps
   else:

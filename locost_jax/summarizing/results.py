@@ -87,7 +87,7 @@ def check(paths, overwrite, keeps_rows, inputs, total):
 
 def refuse_existing(path, flag):
   """Raises an InputError if the file exists."""
-  if os.path.lexists(path) and os.path.exists(path):
+  if os.path.exists(path):
     raise InputError(
         f'--{flag}={path}: exists already; expected the name of a new file, or '
         '--overwrite, which replaces it'
