@@ -132,36 +132,30 @@ def read_totals(path, step, logged):
   return tokens, useful, total
 
 
-def keys(path):
-  """Returns the sorted names of all numbers in a metrics.jsonl."""
-  return sorted({name for row in _read_rows(path) for name in row} - {'step'})
+def read_curves(path, *needed):
+  """Reads {name: [(step, number), ...]} of a run, such as 'train/loss'.
 
-
-def read_curve(path, key):
-  """Reads (steps, values), lists, of a number of a run such as 'train/loss'.
-
-  Steps at which it is missing or null are left out.
+  Steps at which a number is missing or null are left out.
 
   Raises:
-    InputError: no such file, or no line has the key.
+    InputError: no such file, or no line has a name that is `needed`.
   """
-  rows = _read_rows(path)
-  found = [(row['step'], row[key]) for row in rows if row.get(key) is not None]
-  if not found:
-    known = ', '.join(keys(path))
-    raise InputError(
-        f'{path}: no line has {key!r}; expected one of {known}'
-        if known
-        else f'{path}: has no numbers yet; expected {key!r}'
-    )
-  steps, values = zip(*found)
-  return list(steps), list(values)
-
-
-def _read_rows(path):
   if not Path(path).exists():
     raise InputError(f'{path}: no such file; expected metrics.jsonl of a run')
-  return [row for _, row in _read_lines(path)]
+  curves = {}
+  for _, row in _read_lines(path):
+    for name in row.keys() - {'step'}:
+      if row[name] is not None:
+        curves.setdefault(name, []).append((row['step'], row[name]))
+  for key in needed:
+    if key not in curves:
+      known = ', '.join(sorted(curves))
+      raise InputError(
+          f'{path}: no line has {key!r}; expected one of {known}'
+          if known
+          else f'{path}: has no numbers yet; expected {key!r}'
+      )
+  return curves
 
 
 def truncate(path, step, is_evaluated=True):

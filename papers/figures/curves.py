@@ -15,7 +15,7 @@ def choose_keys(paths, patterns=KEYS):
 
   They are in the order of the patterns; the matches of a pattern are sorted.
   """
-  known = sorted({key for path in paths for key in metrics_log.keys(path)})
+  known = sorted(set().union(*map(metrics_log.read_curves, paths)))
   chosen = dict.fromkeys(
       key for pattern in patterns for key in fnmatch.filter(known, pattern)
   )
@@ -36,8 +36,8 @@ def draw(run, *runs, keys=KEYS):
   figure, axes = style.make_figure(-(-len(keys) // columns), columns, 3.5, 2.6)
   for axis, key in zip(axes.flat, keys):
     for number, (name, path) in enumerate(zip(names, paths)):
-      if key in metrics_log.keys(path):
-        steps, values = metrics_log.read_curve(path, key)
+      if curve := metrics_log.read_curves(path).get(key):
+        steps, values = zip(*curve)
         axis.plot(steps, values, label=name, **style.line(number, len(steps)))
     axis.grid(alpha=0.3)
     axis.set(title=key, xlabel='step')

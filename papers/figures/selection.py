@@ -13,10 +13,9 @@ def draw_training(run):
   """Selected tokens and reward in training (SimCAS 2, left)."""
   # Both are 0 until the selector's first turn.
   path = points.find_metrics(run)
-  selected, reward = (
-      [p for p in zip(*metrics_log.read_curve(path, key)) if p[1]]
-      for key in ('train/selected', 'train/reward')
-  )
+  keys = 'train/selected', 'train/reward'
+  curves = metrics_log.read_curves(path, *keys)
+  selected, reward = ([p for p in curves[key] if p[1]] for key in keys)
   figure, ((axis,),) = style.make_figure(1, 1, 4.2, 3.2)
   axis.plot(*zip(*selected), color=_BLUE)
   model = points.find_run(run)[2]['model'] if os.path.isdir(run) else {}
