@@ -226,17 +226,16 @@ def _passages(source, edges, places, copied):
   """Returns a dict for each passage of the document."""
   heat = source.mass / np.maximum(source.tokens, 1)
   heat = heat / (heat.max(initial=0) or 1)
-  P = len(source.passages)
-  attended_by, closest_to, pages = ([[] for _ in range(P)] for _ in range(3))
+  attended_by, closest_to, pages = (
+      collections.defaultdict(list) for _ in range(3)
+  )
   for i, sentence in enumerate(source.sentences, start=1):
     for match in sentence.attended:
       attended_by[match.passage].append(i)
     if sentence.closest:
       closest_to[sentence.closest.passage].append(i)
-  for page, p in enumerate(
-      source.pages.begins if source.pages else (), start=1
-  ):
-    pages[p].append(page)
+  for page, p in enumerate(source.pages.begins if source.pages else ()):
+    pages[p].append(page + 1)
   spans = source.selection.spans if source.selection else ()
   selected = join_spans(source.text, spans)
   found, place = [], ''
@@ -327,15 +326,13 @@ def _copies(source):
   sentences = [sentence.span for sentence in source.sentences]
   places = {}  # (start, end) -> its Copy
   for span, place, share in source.copied or ():
-    i = _containing(sentences, span)
-    p = _containing(source.passages, place)
+    i, p = _containing(sentences, span), _containing(source.passages, place)
     if i is None or p is None:
       continue
     if place not in places:
       places[place] = Copy(*place, len(places) + 1, i + 1, share)
       of_passage[p].append(places[place])
-    number = places[place].number
-    of_sentence[i].append(Copy(*span, number, i + 1, share))
+    of_sentence[i].append(Copy(*span, places[place].number, i + 1, share))
   return of_sentence, [sorted(found) for found in of_passage]
 
 
