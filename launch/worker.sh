@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Commands of tpu_vm.sh on a TPU worker, as ~/locost/worker.sh, and one of
 # slurm.sbatch. The same directory has code/, venv/, log, and the state of the run
-# in files: checked (the pre-flight check's status), pid, supervisor (process
-# ids), status, stopped.
+# in files: checked (the pre-flight check's status), lock, pid, status, stopped.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -28,16 +27,9 @@ install() {
   touch ready
 }
 
+# is_alive: whether a process of the run holds its lock.
 is_alive() {
-  local file
-  [ ! -e status ] || return 1
-  for file in supervisor pid; do
-    # Another process may have the same id by now.
-    case $([ ! -e $file ] || ps -o args= -p "$(cat $file)") in
-      *locost_jax.main*) return 0 ;;
-    esac
-  done
-  return 1
+  [ ! -e status ] && ! flock -n lock true
 }
 
 # start COMMAND...: runs in the background, in a new session, which outlives the
@@ -47,9 +39,9 @@ start() {
     say running
     return
   fi
-  rm -f pid supervisor status stopped
+  rm -f lock pid status stopped
   echo "--- started $(date)" >> log
-  setsid bash "$PWD/worker.sh" supervise "$@" >> log 2>&1 < /dev/null &
+  setsid flock lock bash worker.sh supervise "$@" >> log 2>&1 < /dev/null &
   until [ -e pid ]; do sleep 0.1; done
   say started
 }
@@ -57,7 +49,6 @@ start() {
 # supervise COMMAND...: runs it and writes its status to a file.
 supervise() {
   local status=0 child
-  echo $$ > supervisor
   (cd code && exec "$@") &
   child=$!
   echo $child > pid.new && mv pid.new pid

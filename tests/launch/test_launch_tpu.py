@@ -414,11 +414,9 @@ def test_a_stopped_run_is_not_started_again(ready):
 def test_a_worker_that_went_down_during_its_run(ready):
   """No status was written, and another process has the same id by now."""
   run_and_wait(ready, 2)
-  for number in range(2):
-    for name in ('supervisor', 'pid'):
-      file = ready.path / f'worker{number}/locost/{name}'
-      os.kill(int(file.read_text()), signal.SIGKILL)
-      file.write_text(f'{os.getpid()}\n')
+  for file in ready.path.glob('worker?/locost/pid'):
+    os.killpg(os.getpgid(int(file.read_text())), signal.SIGKILL)
+    file.write_text(f'{os.getpid()}\n')
   assert report(ready) == ['ended 75', 'ended 75']
 
 
