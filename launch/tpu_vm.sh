@@ -247,7 +247,7 @@ end() {
 
 # Reads the state, takes the next step, and repeats.
 continue_run() {
-  local failed_setups=0 failed_checks=0
+  local failed=0  # set-ups or checks, one after the other
   local restarts=0 newest='' saved=''  # checkpoints: now, at the last restart
   while :; do
     if ! read_state; then
@@ -285,10 +285,7 @@ count_restart() {
 # The next step on a ready TPU; exits when the run has ended.
 continue_on_workers() {
   local line statuses=() refused=()
-  if ! read_worker_states; then
-    pause 'not all workers answer'
-    return
-  fi
+  read_worker_states || answer=''  # of some workers only
   while IFS= read -r line; do
     case $line in
       'locost_jax: ended '*) statuses+=("${line##* }") ;;
@@ -301,47 +298,33 @@ EOF
   case $answer in
     *'locost_jax: bare'*)
       if setup; then
-        failed_setups=0
-        return
+        failed=0
+      else
+        failed=$((failed + 1))
+        [ "$failed" != 3 ] || end 1 'error: setup failed 3 times'
+        pause 'setup failed'
+      fi ;;
+    *'locost_jax: running'*) pause 'running' ;;
+    *'locost_jax: stopped'*) end 143 'the run was stopped' ;;
+    *'locost_jax: unchecked'* | *'locost_jax: refused'*)
+      combine_statuses ${refused[@]+"${refused[@]}"}
+      [ "$combined" = 0 ] || failed=$((failed + 1))
+      [ "$combined" != 2 ] && [ "$failed" != 3 ] || end "$combined" \
+        "error: the pre-flight check ended with status $combined"
+      preflight || pause 'the pre-flight check failed' ;;
+    *'locost_jax: new'*) start || pause 'the run could not be started' ;;
+    *'locost_jax: ended'*)
+      combine_statuses "${statuses[@]}"
+      if ! should_retry "$combined"; then
+        comment \
+          "after a preemption: delete $TPU_NAME and begin again; WORKDIR stays"
+        end "$combined" "the run ended with status $combined"
       fi
-      failed_setups=$((failed_setups + 1))
-      [ "$failed_setups" != 3 ] || end 1 'error: setup failed 3 times'
-      pause 'setup failed'
-      return ;;
-    *'locost_jax: running'*)
-      pause 'running'
-      return ;;
-    *'locost_jax: stopped'*)
-      end 143 'the run was stopped' ;;
-    *'locost_jax: unchecked'*)
-      preflight || pause 'the pre-flight check failed'
-      return ;;
-    *'locost_jax: refused'*)
-      combine_statuses "${refused[@]}"
-      failed_checks=$((failed_checks + 1))
-      if [ "$combined" = 2 ] || [ "$failed_checks" = 3 ]; then
-        end "$combined" \
-          "error: the pre-flight check ended with status $combined"
-      fi
-      preflight || pause 'the pre-flight check failed'
-      return ;;
-    *'locost_jax: new'*)
-      start || pause 'the run could not be started'
-      return ;;
+      count_restart "the run ended with status $combined" "$combined"
+      pause "the run ended with status $combined: starting it again"
+      start || pause 'the run could not be started' ;;
+    *) pause 'not all workers answer' ;;
   esac
-  if [ "${#statuses[@]}" = 0 ]; then
-    pause 'not all workers answer'
-    return
-  fi
-  combine_statuses "${statuses[@]}"
-  if should_retry "$combined"; then
-    count_restart "the run ended with status $combined" "$combined"
-    pause "the run ended with status $combined: starting it again"
-    start || pause 'the run could not be started'
-    return
-  fi
-  comment "after a preemption: delete $TPU_NAME and begin again; WORKDIR stays"
-  end "$combined" "the run ended with status $combined"
 }
 
 # --- The command line --------------------------------------------------------
