@@ -172,27 +172,20 @@ copy() {
   tpus tpu-vm scp "$1" "$TPU_NAME:locost/$2" --worker=all
 }
 
-# pack NAME COMMAND...: copies build/locost_NAME, which the command makes.
-pack() {
-  run mkdir -p "$ROOT/build" && run "${@:2}" &&
-    copy "$ROOT/build/locost_$1" "$1"
-}
-
 setup() {
-  local build=$ROOT/build/locost_ install
+  local code=$ROOT/build/locost_code.tar install
   install=(bash locost/worker.sh install "$JAX" "$EXTRAS")
   [ "${#SETUP[@]}" = 0 ] || install+=("${SETUP[@]}")
   comment 'install code and packages on all workers'
-  workers 'mkdir -p locost && rm -f locost/sent.tar.gz' &&
-    copy "$ROOT/launch/worker.sh" worker.sh || return
   [ -n "$DRY_RUN" ] || git -C "$ROOT" diff --quiet HEAD ||
     report 'note: copying the last commit, without uncommitted changes'
-  pack code.tar.gz git -C "$ROOT" archive --format=tar.gz \
-    "--output=${build}code.tar.gz" HEAD || return
+  workers 'mkdir -p locost' && copy "$ROOT/launch/worker.sh" worker.sh &&
+    run mkdir -p "$ROOT/build" &&
+    run git -C "$ROOT" archive "--output=$code" HEAD || return
+  # A file that is in both is unpacked as it was sent.
   [ "${#SENT[@]}" = 0 ] ||
-    pack sent.tar.gz tar -chzf "${build}sent.tar.gz" -C "$ROOT" -- \
-      "${SENT[@]}" || return
-  workers "$(quote "${install[@]}")"
+    run tar -rhf "$code" -C "$ROOT" -- "${SENT[@]}" || return
+  copy "$code" code.tar && workers "$(quote "${install[@]}")"
 }
 
 preflight() {

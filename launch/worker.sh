@@ -5,8 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-# install JAX EXTRAS SETUP...: installs packages, and the code of code.tar.gz;
-# sent.tar.gz has files besides it.
+# install JAX EXTRAS SETUP...: installs packages, and the code of code.tar.
 install() {
   local jax=$1 extras=$2 line
   shift 2
@@ -16,8 +15,7 @@ install() {
     bash -c "$line"
   done
   mkdir code
-  tar -xzf code.tar.gz -C code
-  [ ! -e sent.tar.gz ] || tar -xzf sent.tar.gz -C code
+  tar -xf code.tar -C code
   # The Python of an image may be too old, or without venv.
   PATH=$HOME/.local/bin:$PATH
   command -v uv >/dev/null ||

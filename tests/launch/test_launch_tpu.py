@@ -37,17 +37,15 @@ CREATE = tpus(
     '--spot'
 )
 DELETE = tpus('queued-resources delete slice --force --quiet')
-TAR = ROOT / 'build/locost_code.tar.gz'
-SENT = ROOT / 'build/locost_sent.tar.gz'
-ARCHIVE = f'archive --format=tar.gz --output={TAR} HEAD'.split()
-COPY = [
-    workers('mkdir -p locost && rm -f locost/sent.tar.gz'),
+TAR = ROOT / 'build/locost_code.tar'
+SETUP = [
+    workers('mkdir -p locost'),
     scp(LAUNCH / 'worker.sh', 'worker.sh'),
     ['mkdir', '-p', str(ROOT / 'build')],
-    ['git', '-C', str(ROOT), *ARCHIVE],
-    scp(TAR, 'code.tar.gz'),
+    ['git', '-C', str(ROOT), 'archive', f'--output={TAR}', 'HEAD'],
+    scp(TAR, 'code.tar'),
+    workers("bash locost/worker.sh install 'jax[tpu]' train"),
 ]
-SETUP = COPY + [workers("bash locost/worker.sh install 'jax[tpu]' train")]
 ASK = workers(
     "bash locost/worker.sh status '/mnt/runs/a run' 2>/dev/null"
     " || echo 'locost_jax: bare'"
@@ -196,7 +194,7 @@ def test_files_that_only_this_checkout_has_are_sent(fakes):
   finally:
     (ROOT / name).unlink()
   assert f'# the workers get the last commit and {name}' in out
-  assert ['tar', '-chzf', str(SENT), '-C', str(ROOT), '--', name] in split(out)
+  assert ['tar', '-rhf', str(TAR), '-C', str(ROOT), '--', name] in split(out)
   assert status == 0, err
   for number in range(2):
     code = fakes.path / f'worker{number}/locost/code'
