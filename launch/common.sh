@@ -97,20 +97,15 @@ read_env() {
         fail "$at: $name: values are used literally: expected no quotes" ;;
     esac
     case $name=$value in
-      FLAG=--* | CREATE=--* | SBATCH=--*) ;;
-      EXPECT=[a-z]*=[1-9]* | ENVIRONMENT=[A-Za-z_]*=*) ;;
+      FLAG=--* | CREATE=--* | SBATCH=--* | SETUP=* | EXPECT=[a-z]*=[1-9]* | \
+      ENVIRONMENT=[A-Za-z_]*=*)
+        eval "$name+=(\"\$value\")" && continue ;;
       FLAG=* | CREATE=* | SBATCH=*)
         fail "$at: $name=$value: expected $name=--flag=value" ;;
       EXPECT=*) fail "$at: $name=$value: expected $name=vocabulary=32100" ;;
       ENVIRONMENT=*) fail "$at: $name=$value: expected $name=NAME=value" ;;
     esac
     case $name in
-      FLAG) FLAG+=("$value") ;;
-      EXPECT) EXPECT+=("--expect_$value") ;;
-      ENVIRONMENT) ENVIRONMENT+=("$value") ;;
-      CREATE) CREATE+=("$value") ;;
-      SETUP) SETUP+=("$value") ;;
-      SBATCH) SBATCH+=("$value") ;;
       CONFIG | WORKDIR | JAX | EXTRAS | PROJECT | ZONE | TPU_NAME | \
       ACCELERATOR_TYPE | RUNTIME_VERSION | CAPACITY | HOSTS | PORT | DIRECTORY | \
       PYTHON | NODES | GPUS_PER_NODE | RESTARTS)
@@ -144,7 +139,8 @@ make_command() {
   [ "${#ENVIRONMENT[@]}" = 0 ] || COMMAND=(env "${ENVIRONMENT[@]}")
   COMMAND+=("$1" -m locost_jax.main "--config=$CONFIG" "--workdir=$WORKDIR")
   [ "${#FLAG[@]}" = 0 ] || COMMAND+=("${FLAG[@]}")
-  [ -z "$PREFLIGHT" ] || COMMAND+=(--preflight ${EXPECT[@]+"${EXPECT[@]}"})
+  [ -z "$PREFLIGHT" ] ||
+    COMMAND+=(--preflight ${EXPECT[@]+"${EXPECT[@]/#/--expect_}"})
 }
 
 # expect_gpus HOSTS: lets a pre-flight check expect GPUS_PER_NODE on each.
@@ -152,7 +148,7 @@ expect_gpus() {
   local gpus=${GPUS_PER_NODE##*:}
   case $gpus in
     '' | *[!0-9]*) ;;
-    *) EXPECT+=("--expect_devices=$((gpus * $1))") ;;
+    *) EXPECT+=("devices=$((gpus * $1))") ;;
   esac
 }
 

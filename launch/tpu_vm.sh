@@ -107,7 +107,7 @@ check_run() {
       'slice '*)
         line=${line#slice * }
         comment "the run is right for ${line% *} chips on ${line#* } hosts"
-        EXPECT+=("--expect_devices=${line% *}" "--expect_hosts=${line#* }") ;;
+        EXPECT+=("devices=${line% *}" "hosts=${line#* }") ;;
     esac
   done <<EOF
 $found
