@@ -23,17 +23,16 @@ import io
 import itertools
 import json
 import os
-from pathlib import Path
 import shutil
 import sys
 import tempfile
 import threading
-import types
 
 from absl import flags
 
 from locost_jax import summarize as command
 from locost_jax.config import commands
+from locost_jax.config import progress
 from locost_jax.config import summarize_flags
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
@@ -50,7 +49,6 @@ from locost_jax.workdir import phases
 
 try:
   import apache_beam as beam
-  from apache_beam.io.filesystem import CompressionTypes
   from apache_beam.io.filesystems import FileSystems
   from apache_beam.options.pipeline_options import PipelineOptions
   from apache_beam.utils.shared import Shared
@@ -64,7 +62,6 @@ _COUNTERS = 'documents', 'tokens', 'bad_documents'
 # argparse exits; the others are of Beam.
 _WRONG = SystemExit, AttributeError, ImportError, OSError, ValueError
 
-_note = lambda line: print(line, file=sys.stderr, flush=True)
 define_flags = summarize_flags.define
 
 
@@ -72,7 +69,7 @@ def main(values, arguments):
   """Runs the command; returns 2 if a document could not be summarised."""
   names = list(itertools.takewhile(lambda x: x[:2] != '--', arguments))
   summarize_flags.check_input(values, names)
-  output = _check_output(values)
+  _check_output(values)
   pipeline = _make_pipeline([x for x in arguments[len(names) :] if x != '--'])
   paths = list(itertools.chain.from_iterable(map(find_files, names)))
   given, shared = {name: values[name].value for name in values}, Shared()
@@ -88,17 +85,18 @@ def main(values, arguments):
       | beam.GroupByKey()
       | 'summarise' >> beam.FlatMap(functools.partial(summarize, shared, given))
       | beam.combiners.ToList()
-      | 'write' >> beam.Map(functools.partial(write, output))
+      | 'write' >> beam.Map(functools.partial(write, values.output))
   )
   result = pipeline.run()
   result.wait_until_finish()
   with contextlib.suppress(OSError):  # in a bucket, '/' is what is below it
-    FileSystems.delete([output + results.PARTIAL + '/' * ('://' in output)])
+    partial = values.output + results.PARTIAL
+    FileSystems.delete([partial + '/' * ('://' in partial)])
   found = result.metrics().query()['counters']
   counts = {x.key.metric.name: x.result for x in found}
   done, tokens, bad = (counts.get(name, 0) for name in _COUNTERS)
   line = f'{done:,} documents ({tokens:,} tokens) summarised, {bad:,} left out'
-  _note(f'{line}; see {output} and {output}.errors')
+  progress.note(f'{line}; see {values.output} and {values.output}.errors')
   return 2 if bad else 0
 
 
@@ -115,7 +113,7 @@ def _named(where):
 
 
 def _check_output(values):
-  """Returns --output; an InputError if it cannot be written."""
+  """Raises an InputError if --output cannot be written."""
   where = f'--output={values.output or ""}'
   if not where.endswith('.jsonl') or values.report or values['format'].present:
     raise InputError(f'{where}: expected FILE.jsonl, no --report, no --format')
@@ -123,7 +121,6 @@ def _check_output(values):
     exists = FileSystems.exists(values.output)
   if exists and not values.overwrite:
     raise InputError(f'{where}: exists; expected a new file, or --overwrite')
-  return values.output
 
 
 def _make_pipeline(words):
@@ -142,7 +139,7 @@ def _make_pipeline(words):
 def find_files(name):
   """Returns the paths of a file, or of the readable ones below a directory."""
   if '://' not in name:
-    return document_files.find(name, _note)
+    return document_files.find(name, progress.note)
   with _named(name):
     found = FileSystems.match([name, f'{name.rstrip("/")}/**'])
   every = sorted({x.path for match in found for x in match.metadata_list})
@@ -151,7 +148,7 @@ def find_files(name):
   if not paths:
     raise InputError(f'{name}: no such file, and nothing readable below it')
   if others := len(every) - len(paths):
-    _note(f'{name}: passed over {others} of other kinds')
+    progress.note(f'{name}: passed over {others} of other kinds')
   return paths
 
 
@@ -194,11 +191,13 @@ def read(given, pages, asked, file):
         source = FileSystems.open(path, compression_type='uncompressed')
         with source, open(local, 'wb') as copy:
           shutil.copyfileobj(source, copy)
-      found, lost = document_files.read_all([local], fields, _note, most)
-      ask = given['query'], asked, given['ask_anyway'], _note
+      found, lost = document_files.read_all(
+          [local], fields, progress.note, most
+      )
+      ask = given['query'], asked, given['ask_anyway'], progress.note
       found = documents_lib.ask(found, *ask)
       front = given['prefix'] or ''
-      jobs = write_summaries.make_jobs(found, pages, _note, front)
+      jobs = write_summaries.make_jobs(found, pages, progress.note, front)
     except (OSError, ValueError) as error:
       lost = [documents_lib.LeftOut(0, local, ' '.join(str(error).split()))]
   for entry in lost:
@@ -218,8 +217,6 @@ def read(given, pages, asked, file):
 def summarize(shared, given, group):
   """Yields (place, row or LeftOut) of a group; keeps each row in FILE.partial."""
   model = shared.acquire(functools.partial(Model, given))
-  quiet, warn = lambda *_: None, lambda _, line: _note(line)
-  progress = types.SimpleNamespace(show=quiet, head=quiet, note_once=warn)
   entries, places, jobs = {}, [], []
   for place, job in sorted(group[1], key=lambda pair: pair[0]):
     if isinstance(job, documents_lib.LeftOut):
@@ -230,11 +227,10 @@ def summarize(shared, given, group):
       jobs.append(job._replace(number=len(jobs)))
       places.append(place)
   with model.lock:
-    for done in model.summarizer.stream(jobs, model.options, progress):
-      if done.error:
-        entry = documents_lib.left_out(0, done.job.document.id, done.error)
-      else:
-        entry = {**done.row, **model.made_with}
+    shown = progress.Progress()
+    for done in model.summarizer.stream(jobs, model.options, shown):
+      entry = write_summaries.entry(done, model.made_with)
+      if not done.error:
         path = model.row_path(given['output'], done.job)
         write_file(path, json.dumps(entry).encode())
       entries[places[done.job.number]] = entry
@@ -268,12 +264,7 @@ def write(output, entries):
 
 def write_file(path, data):
   """Writes a file, with its directory, on any file system of Beam."""
-  directory = path.rpartition('/')[0]
-  if '://' not in directory:  # object stores have no directories
-    Path(directory).mkdir(parents=True, exist_ok=True)
-  with FileSystems.create(
-      path, compression_type=CompressionTypes.UNCOMPRESSED
-  ) as file:
+  with FileSystems.create(path) as file:
     file.write(data)
 
 

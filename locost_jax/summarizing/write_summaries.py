@@ -80,7 +80,7 @@ def write(summarizer, documents, options, where, unread=()):
     stack.enter_context(preemption.end_at_once(progress, where.output))
     for done in summarizer.stream(todo, options, progress):
       number = done.job.number
-      found[number] = _entry(done, made_with)
+      found[number] = entry(done, made_with)
       add(number, found[number])
       progress.note(visible(_describe_done(done, len(jobs), summarizer.pages)))
       if pages and not done.error:
@@ -98,7 +98,7 @@ def write(summarizer, documents, options, where, unread=()):
   return len(failed) + (pages.failures if pages else 0)
 
 
-def _entry(done, made_with):
+def entry(done, made_with):
   """Returns the row of a document, or its LeftOut."""
   if not done.error:
     return {**done.row, **made_with}
