@@ -75,7 +75,8 @@ def run(rows, settings, layer=None):
   lengths = [max(map(len, group)) for group in ids]
   for chosen in torch_models.batches(lengths, settings.batch_size):
     settings.show(NAME, done, len(rows))
-    vectors = embed(loaded, [one for i in chosen for one in ids[i]], layer)
+    flat = [one for i in chosen for one in ids[i]]
+    vectors = torch_models.embed(loaded, flat, layer)
     for i in chosen:
       own = [(one, next(vectors), weigh(one)) for one in ids[i]]
       values[i] = _best(*own, special=special)
@@ -128,23 +129,6 @@ def encode(loaded, text):
   if text and loaded.kind in _SPACED:
     text = ' ' + text
   return loaded.tokenizer(text, verbose=False)['input_ids']
-
-
-def embed(loaded, rows, layer):
-  """Yields the unit vectors of the tokens of lists of ids, float64 [T, D]."""
-  import torch
-
-  model = loaded.model
-  if model.config.is_encoder_decoder:
-    model = model.get_encoder()
-  ids, mask = torch_models.pad(torch, loaded, rows)
-  with torch.inference_mode():
-    states = model(
-        input_ids=ids, attention_mask=mask, output_hidden_states=True
-    ).hidden_states[layer]
-  for row, state in zip(rows, states.cpu().numpy().astype(np.float64)):
-    vectors = state[: len(row)]
-    yield vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def choose_layer(loaded, settings, layer):

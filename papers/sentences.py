@@ -203,22 +203,11 @@ def embed(loaded, sentences, batch_size):
     sentences: list of S str; sentences that are too long are cut.
     batch_size: sentences per batch.
   """
-  import torch
-
-  model = loaded.model
-  if model.config.is_encoder_decoder:
-    model = model.get_encoder()
+  cut = dict(truncation=True, max_length=loaded.length)
+  ids = loaded.tokenizer(sentences, **cut)['input_ids']
   found = [None] * len(sentences)
-  for chosen in torch_models.batches(list(map(len, sentences)), batch_size):
-    read = loaded.tokenizer(
-        [sentences[i] for i in chosen],
-        truncation=True,
-        max_length=loaded.length,
-        padding=True,
-        return_tensors='pt',
-    ).to(loaded.device)
-    with torch.inference_mode():
-      states = model(**read).last_hidden_state[:, 0]
-    for i, state in zip(chosen, states.double().cpu().numpy()):
-      found[i] = state / np.linalg.norm(state)
+  for chosen in torch_models.batches(list(map(len, ids)), batch_size):
+    vectors = torch_models.embed(loaded, [ids[i] for i in chosen])
+    for i, of_tokens in zip(chosen, vectors):
+      found[i] = of_tokens[0]
   return np.stack(found)

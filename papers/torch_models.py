@@ -7,6 +7,8 @@ from a download by transformers itself. Code in a directory is never executed.
 import os
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from locost_jax import files
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import hub
@@ -95,6 +97,23 @@ def pad(torch, loaded, rows):
       torch.tensor(ids, device=loaded.device),
       torch.tensor(mask, device=loaded.device),
   )
+
+
+def embed(loaded, rows, layer=-1):
+  """Yields the unit vectors of the tokens of lists of ids, float64 [T, D]."""
+  import torch
+
+  model = loaded.model
+  if model.config.is_encoder_decoder:
+    model = model.get_encoder()
+  ids, mask = pad(torch, loaded, rows)
+  with torch.inference_mode():
+    states = model(
+        input_ids=ids, attention_mask=mask, output_hidden_states=True
+    ).hidden_states[layer]
+  for row, state in zip(rows, states.cpu().numpy().astype(np.float64)):
+    vectors = state[: len(row)]
+    yield vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def batches(lengths, batch_size):
