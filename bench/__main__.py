@@ -21,7 +21,6 @@ machine and versions go to --output after each length.
 """
 
 import datetime
-import functools
 import json
 import os
 from pathlib import Path
@@ -66,34 +65,25 @@ VARIABLES = 'GLIBC_TUNABLES JAX_PLATFORMS LD_PRELOAD MALLOC_ OMP_ XLA_'.split()
 def define_flags(values, argv):
   """Defines this command's flags."""
   commands.define_config(values, argv, 'configs/default.py')
-  integer, number, words = (
-      functools.partial(define, flag_values=values)
-      for define in (
-          flags.DEFINE_integer,
-          flags.DEFINE_float,
-          flags.DEFINE_list,
-      )
-  )
-  words(
-      'lengths',
-      None,
-      f'N,N,...: input lengths in tokens [{",".join(LENGTHS)}]',
-  )
-  integer('batch_size', 1, 'documents per batch')
+  define = lambda kind, *what: kind(*what, flag_values=values)
+  integer, number = flags.DEFINE_integer, flags.DEFINE_float
+  text = f'N,N,...: input lengths in tokens [{",".join(LENGTHS)}]'
+  define(flags.DEFINE_list, 'lengths', None, text)
+  define(integer, 'batch_size', 1, 'documents per batch')
   text = 'tokens to write [pages: 32; generate: config.decode.max_length]; '
   text += 'train: of a target [config.data.max_target_length]'
-  integer('tokens', None, text)
+  define(integer, 'tokens', None, text)
   types, text = ['float32', 'bfloat16'], 'type of matrix products, activations'
-  flags.DEFINE_enum('dtype', 'float32', types, text, flag_values=values)
-  integer('repeats', 5, 'number of rounds; the table shows medians')
-  number('seconds', 600.0, 'no round starts after N measured seconds')
+  define(flags.DEFINE_enum, 'dtype', 'float32', types, text)
+  define(integer, 'repeats', 5, 'number of rounds; the table shows medians')
+  define(number, 'seconds', 600.0, 'no round starts after N measured seconds')
   text = 'GiB of memory above which a measured process is ended '
   text += f'[{SHARE_OF_MEMORY:.0%} of the free memory]'
-  number('memory_limit', None, text)
+  define(number, 'memory_limit', None, text)
   text = f'NAME,...: PyTorch models to compare with: {", ".join(peers.NAMES)}'
-  words('against', [], text)
+  define(flags.DEFINE_list, 'against', [], text)
   text = 'DIR: write QUESTION.json here'
-  flags.DEFINE_string('output', 'runs/bench', text, flag_values=values)
+  define(flags.DEFINE_string, 'output', 'runs/bench', text)
   commands.define_format(values, 'format of the result on stdout')
 
 

@@ -95,20 +95,12 @@ def define_flags(values, argv):
   """Defines this command's flags."""
   commands.define_config(values, argv, 'configs/default.py')
   commands.define_task(values)
-  flags.DEFINE_string('split', 'validation', 'which split', flag_values=values)
-  flags.DEFINE_integer(
-      'documents',
-      0,
-      'read only the first N; 0: all',
-      lower_bound=0,
-      flag_values=values,
-  )
-  flags.DEFINE_string(
-      'output',
-      'runs/interdependent',
-      'DIR for TASK.json',
-      flag_values=values,
-  )
+  define = lambda kind, *what: kind(*what, flag_values=values)
+  define(flags.DEFINE_string, 'split', 'validation', 'which split')
+  what = 'read only the first N; 0: all'
+  define(flags.DEFINE_integer, 'documents', 0, what, 0)  # at least 0
+  output = 'runs/interdependent'
+  define(flags.DEFINE_string, 'output', output, 'DIR for TASK.json')
   commands.define_format(values, 'what goes to stdout')
 
 

@@ -78,50 +78,23 @@ __doc__ += '\nKinds:\n' + '\n'.join(map(_describe, KINDS)) + '\n'
 def define_flags(values, argv):
   """Defines this command's flags."""
   del argv
-  flags.DEFINE_string(
-      'output', None, 'FILE.png or FILE.svg: the picture', flag_values=values
-  )
-  flags.DEFINE_boolean(
-      'overwrite', False, 'replace an existing --output', flag_values=values
-  )
-  flags.DEFINE_list(
-      'keys',
-      list(curves.KEYS),
-      'KEY,KEY,...: the numbers of metrics.jsonl to draw; * matches anything',
-      flag_values=values,
-  )
-  flags.DEFINE_integer(
-      'channel', 0, 'the channel, counted from 0', flag_values=values
-  )
-  flags.DEFINE_integer(
-      'length', 2048, 'length of the kernels in tokens', flag_values=values
-  )
-  flags.DEFINE_integer(
-      'row',
-      0,
-      'which document of a .jsonl file, from 1; 0: its only one',
-      lower_bound=0,
-      flag_values=values,
-  )
-  flags.DEFINE_string(
-      'reference_field',
-      None,
-      'the field of a .jsonl row with its summary [the model writes one]',
-      flag_values=values,
-  )
-  flags.DEFINE_enum(
-      'split',
-      None,
-      ['test', 'validation'],
-      "the split of a WORKDIR's predictions [the newest file]",
-      flag_values=values,
-  )
-  flags.DEFINE_string(
-      'protocol',
-      'locost',
-      'how to compute ROUGE, see `python -m locost_jax.score --help`',
-      flag_values=values,
-  )
+  define = lambda kind, *what: kind(*what, flag_values=values)
+  text, integer = flags.DEFINE_string, flags.DEFINE_integer
+  define(text, 'output', None, 'FILE.png or FILE.svg: the picture')
+  what = 'replace an existing --output'
+  define(flags.DEFINE_boolean, 'overwrite', False, what)
+  what = 'KEY,KEY,...: the numbers of metrics.jsonl to draw; * matches anything'
+  define(flags.DEFINE_list, 'keys', list(curves.KEYS), what)
+  define(integer, 'channel', 0, 'the channel, counted from 0')
+  define(integer, 'length', 2048, 'length of the kernels in tokens')
+  what = 'which document of a .jsonl file, from 1; 0: its only one'
+  define(integer, 'row', 0, what, 0)  # at least 0
+  what = 'the field of a .jsonl row with its summary [the model writes one]'
+  define(text, 'reference_field', None, what)
+  what = "the split of a WORKDIR's predictions [the newest file]"
+  define(flags.DEFINE_enum, 'split', None, ['test', 'validation'], what)
+  what = 'how to compute ROUGE, see `python -m locost_jax.score --help`'
+  define(text, 'protocol', 'locost', what)
 
 
 def main(values, arguments):

@@ -33,16 +33,10 @@ _PARTS = 'query', 'sections', 'documents', 'references'  # optional fields
 def define_flags(values, argv):
   """Defines this command's flags."""
   del argv
-  flags.DEFINE_string('task', None, 'which corpus', flag_values=values)
-  flags.DEFINE_string(
-      'raw', None, "DIR with the authors' files", flag_values=values
-  )
-  flags.DEFINE_string(
-      'output',
-      'corpora',
-      'DIR for all corpora: config.data.corpora_dir',
-      flag_values=values,
-  )
+  define = lambda *what: flags.DEFINE_string(*what, flag_values=values)
+  define('task', None, 'which corpus')
+  define('raw', None, "DIR with the authors' files")
+  define('output', 'corpora', 'DIR for all corpora: config.data.corpora_dir')
 
 
 def main(values, arguments):
