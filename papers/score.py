@@ -91,14 +91,15 @@ def define_flags(values, argv):
       False,
       "add Pearson's correlation of the metrics over the documents",
   )
-  define(integer, 'seed', 0, "of judge's sample and coherence's shuffling")
+  what = "of judge's sample and coherence's shuffling"
+  define(integer, 'seed', 0, what, 0, 2**32 - 1)
   define(
       text,
       'base_url',
       None,
       'URL: judge: the server; its key is read from OPENAI_API_KEY',
   )
-  define(integer, 'sample', 500, 'judge: rate at most N documents')
+  define(integer, 'sample', 500, 'judge: rate at most N documents', 1, 10**9)
   define(
       text,
       'judge_cache',
@@ -117,9 +118,6 @@ def main(values, arguments):
   commands.expect_flags_only(arguments)
   if not values.predictions:
     raise InputError('--predictions=FILE is missing: expected predictions')
-  for name, most in ('sample', 10**9), ('seed', 2**32 - 1):
-    if not (name == 'sample') <= values[name].value <= most:
-      raise InputError(f'--{name}={values[name].value}: out of range')
   path = score.find_file(values.predictions, values.split)
   if values.compare and values.correlation:
     raise InputError('--compare and --correlation: expected one of them')

@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 
+from locost_jax.devices import memory
 from locost_jax.errors import InputError
 from papers.figures import costs
 from papers.figures import points as points_lib
@@ -28,7 +29,7 @@ def draw_memory(points, *more, split=None, protocol='locost'):
   most = max(point.get('train_memory', 0) for point in rows)
   xlabel = 'memory of inference'
   if most:
-    xlabel += f'\n(area: of training, largest {style.format_bytes(most)})'
+    xlabel += f'\n(area: of training, largest {memory.format_bytes(most)})'
   colors = _colors(rows)
   figure, _, panels = _make_panels(rows, 3.4)
   for axis, own in panels:

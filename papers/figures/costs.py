@@ -1,5 +1,6 @@
 """Memory and throughput against length (LOCOST, figure 4), from `bench`."""
 
+from locost_jax.devices import memory
 from locost_jax.errors import InputError
 from papers.figures import points
 from papers.figures import style
@@ -81,5 +82,5 @@ def _scale_values(axis, values, are_bytes):
     axis.set_ylim(0, 1.1 * max(values))
     if are_bytes:
       style.bytes_on(axis.yaxis, max(values))
-  format_value = style.format_bytes if are_bytes else '{:g}'.format
+  format_value = memory.format_bytes if are_bytes else '{:g}'.format
   axis.yaxis.set_major_formatter(lambda value, _: format_value(value))

@@ -18,6 +18,7 @@ import numpy as np
 from locost_jax.errors import InputError
 from locost_jax.models import simcas
 from locost_jax.models import stack
+from locost_jax.summarizing import reading
 from papers.figures import one_document
 from papers.figures import style
 
@@ -66,10 +67,8 @@ def of_document(summarizer, text):
   if not isinstance(summarizer.config, simcas.SimCASConfig):
     raise InputError('this model has no chunks: expected a SimCAS')
   pages = summarizer.read(text).pages
-  longest = max(map(len, pages))
-  chunks = np.full((1, len(pages), longest), summarizer.settings.pad_id)
-  for row, page in zip(chunks[0], pages):
-    row[: len(page)] = page
+  shape = len(pages), max(map(len, pages))
+  chunks, _ = reading.pad([pages], shape, summarizer.settings.pad_id)
   return after_layers(summarizer.model, summarizer.params, chunks)[:, 0]
 
 

@@ -7,6 +7,8 @@ distinguish; lines also differ in their markers. Axes: [rows, columns] of panels
 import io
 import math
 
+from locost_jax.devices import memory
+
 # Blue, vermilion, green, purple, orange, sky blue, black, grey.
 COLORS = (
     '#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #000000 #8C8C8C'
@@ -83,21 +85,13 @@ def format_count(value):
   return f'{value:,}'
 
 
-def format_bytes(value):
-  """Formats a number of bytes: '512 MiB', '1.5 GiB'."""
-  for power, unit in (40, 'TiB'), (30, 'GiB'), (20, 'MiB'), (10, 'KiB'):
-    if value >= 2**power:
-      return f'{value / 2**power:.3g} {unit}'
-  return f'{value:.3g} B'
-
-
 def bytes_on(axis, most):
   """Puts about four ticks at round numbers of bytes on an axis."""
   from matplotlib.ticker import MultipleLocator
 
   step = 2.0 ** round(math.log2(max(most, 4) / 4))
   axis.set_major_locator(MultipleLocator(step))
-  axis.set_major_formatter(lambda value, _: format_bytes(value))
+  axis.set_major_formatter(lambda value, _: memory.format_bytes(value))
 
 
 def integers_on(axis):
