@@ -16,13 +16,6 @@ run() {
   if [ -n "$DRY_RUN" ]; then quote "$@"; else "$@"; fi
 }
 
-# run_last COMMAND...: the same, but replaces this shell, so that the command
-# receives the script's signals.
-run_last() {
-  [ -n "$DRY_RUN" ] || exec "$@"
-  quote "$@"
-}
-
 # quote WORD...: prints a line that a shell reads as exactly these words.
 quote() {
   # In variables, because quotes inside ${//} depend on the version of bash.
@@ -156,16 +149,15 @@ expect_gpus() {
 # (wrong input) if any host has it, else 143 (SIGTERM) or 75 (watchdog), else
 # the first other bad one, because hosts whose peers have gone end with any.
 combine_statuses() {
-  local status
-  combined=0
-  for status in "$@"; do
-    case $status:$combined in
-      0:*) ;;
-      2:*) combined=2 ;;
-      143:2 | 75:2 | 143:143 | 143:75 | 75:143 | 75:75) ;;
-      143:* | 75:* | *:0) combined=$status ;;
-    esac
-  done
+  case " $* " in
+    *' 2 '*) combined=2 ;;
+    *' 143 '*) combined=143 ;;
+    *' 75 '*) combined=75 ;;
+    *)
+      for combined in "$@" 0; do
+        [ "$combined" = 0 ] || return 0
+      done ;;
+  esac
 }
 
 # should_retry STATUS: whether the same command would continue the run.

@@ -59,7 +59,6 @@ send() {
 start_on_all() {
   local number status statuses=() received='' failed='' deadline='' left
   local sent_on=''  # the status of a run that the forwarded signal ends
-  COMMAND+=("--coordinator=${HOST[0]}:$PORT" "--hosts=${#HOST[@]}")
   if [ -n "$DRY_RUN" ]; then
     for number in "${!HOST[@]}"; do start_on "$number"; done
     return
@@ -154,19 +153,22 @@ EOF
   fi
   expect_gpus "$((${#HOST[@]} ? ${#HOST[@]} : 1))"
   make_command "$PYTHON"
-  if [ -n "$number" ]; then
-    case $number in
-      *[!0-9]*) fail "--host=$number: expected a number" ;;
-    esac
-    [ "$number" -lt "${#HOST[@]}" ] ||
-      fail "--host=$number: expected less than the ${#HOST[@]} of HOSTS=$HOSTS"
-    run_last "${COMMAND[@]}" "--coordinator=${HOST[0]}:$PORT" \
-      "--hosts=${#HOST[@]}" "--host=$number"
-  elif [ "${#HOST[@]}" = 0 ]; then
-    run_last "${COMMAND[@]}"
-  else
-    start_on_all
-  fi
+  [ "${#HOST[@]}" = 0 ] ||
+    COMMAND+=("--coordinator=${HOST[0]}:$PORT" "--hosts=${#HOST[@]}")
+  case $number in
+    '')
+      if [ "${#HOST[@]}" != 0 ]; then
+        start_on_all
+        return
+      fi ;;
+    *[!0-9]*) fail "--host=$number: expected a number" ;;
+    *)
+      [ "$number" -lt "${#HOST[@]}" ] ||
+        fail "--host=$number: expected less than the ${#HOST[@]} of HOSTS=$HOSTS"
+      COMMAND+=("--host=$number") ;;
+  esac
+  [ -n "$DRY_RUN" ] || exec "${COMMAND[@]}"  # which gets the script's signals
+  quote "${COMMAND[@]}"
 }
 
 main "$@"
