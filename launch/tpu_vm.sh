@@ -17,11 +17,9 @@
 #   stop        saves and ends the run; continue will not start it again
 #   delete      deletes the TPU, which ends its costs
 #
-# FILE [launch/my.env] is a copy of launch/example.env. Before a TPU is requested,
-# PYTHON of this machine checks the config, its keys and the accelerator type
-# (launch/check_run.py). Files of the run that are only in this checkout are sent
-# to the workers. --dry_run checks the same and prints the commands without
-# running them; for continue, those of a first start.
+# FILE [launch/my.env] is a copy of launch/example.env. continue, create, setup and
+# preflight first check the run on this machine (launch/check_run.py). --dry_run
+# prints the commands without running them; for continue, those of a first start.
 # LAUNCH_POLL: seconds between two checks of the state [60]. LAUNCH_MOST_SENT:
 # KiB of files to send [1048576].
 set -euo pipefail
