@@ -129,15 +129,11 @@ def _check_output(output, overwrite, inputs):
   ending = os.path.splitext(output)[1].lower()
   if ending not in FORMATS:
     raise InputError(f'--output={output}: expected FILE.png or FILE.svg')
-  if os.path.realpath(output) in map(os.path.realpath, inputs):
-    raise InputError(f'--output={output}: is an input; expected another file')
   folder = os.path.dirname(output) or '.'
   if not os.path.isdir(folder):
     raise InputError(f'--output={output}: no directory {folder}')
   files.check_directory('--output', folder)
-  files.check_regular(output, f'--output={output}')
-  if not overwrite:
-    results.refuse_existing(output, 'output')
+  results.check(dict(output=output, report=None), overwrite, False, inputs, 1)
   return ending
 
 

@@ -185,7 +185,7 @@ def test_files_are_replaced_only_with_overwrite(call, tmp_path):
   assert call(*arguments, '--overwrite')[0] == 0
   assert path.read_bytes().startswith(b'\x89PNG')
   status, _, err = call('curves', str(path), f'--output={path}', '--overwrite')
-  assert status == 2 and 'is an input' in err
+  assert status == 2 and 'expected another file' in err
 
 
 def test_curves_have_the_numbers_of_the_files(home):
