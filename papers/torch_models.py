@@ -12,6 +12,7 @@ import numpy as np
 from locost_jax import files
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import hub
+from locost_jax.summarizing import reading
 
 _MOST_TOKENS = 10**6  # for a model without a limit
 # Their first position is the padding id + 1.
@@ -91,12 +92,8 @@ def pad(torch, loaded, rows):
   """Pads lists of ids: returns (ids [B, L], mask [B, L]) on the device."""
   length = max(map(len, rows))
   fill = loaded.tokenizer.pad_token_id or 0
-  ids = [row + [fill] * (length - len(row)) for row in rows]
-  mask = [[1] * len(row) + [0] * (length - len(row)) for row in rows]
-  return (
-      torch.tensor(ids, device=loaded.device),
-      torch.tensor(mask, device=loaded.device),
-  )
+  padded = reading.pad([[row] for row in rows], (length,), fill)
+  return [torch.as_tensor(x).long().to(loaded.device) for x in padded]
 
 
 def embed(loaded, rows, layer=-1):
