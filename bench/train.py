@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from bench import programs
-from locost_jax.training import optim
+from locost_jax.training import objectives
 from locost_jax.training import step as step_lib
 
 
@@ -52,7 +52,7 @@ def make_step(spec):
     compiled step, which donates (reuses) the memory of the state.
   """
   config = ConfigDict(spec['config'])
-  config.train.update(accumulate=1, lora={'rank': 0})
+  config.train.update(accumulate=1, lora={'rank': 0}, steps=1000)
   model, params = programs.make(spec)
   inputs, _ = programs.make_inputs(spec)
   targets, _ = programs.make_inputs(spec, spec['tokens'])
@@ -62,22 +62,15 @@ def make_step(spec):
       decoder_target_tokens=targets,
       decoder_loss_weights=jnp.ones(targets.shape, jnp.float32),
   )
-  optimizer = optim.make_optimizer(config.optim, 1000, params)
-  key = jax.random.key_data(jax.random.key(0))
-  state = step_lib.TrainState(
-      jnp.int32(0), params, optimizer.init(params), key, jnp.int32(0)
-  )
-  shapes = jax.eval_shape(lambda: state)
+  shapes = jax.eval_shape(lambda: params)
+  del params  # the state has others
+  objective = lambda model: objectives.likelihood(config, model, shapes)
+  state = jax.jit(objective(model).init)(jax.random.key(0))
+  like_it = jax.eval_shape(lambda: state)
 
   def compile_step(remat):
-    step = functools.partial(
-        step_lib.train_step,
-        model=model.clone(remat=remat),
-        config=config,
-        optimizer=optimizer,
-        schedule=optim.make_schedule(config.optim, 1000),
-    )
-    return programs.compile_program(step, shapes, batch, donate_argnums=0)
+    step = objective(model.clone(remat=remat)).step
+    return programs.compile_program(step, like_it, batch, donate_argnums=0)
 
   return model, [state], batch, compile_step
 
