@@ -39,6 +39,7 @@ from locost_jax.evaluation import predictions
 from locost_jax.evaluation.metrics import intervals
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
+from locost_jax.summarizing import results
 from papers import bertscore
 from papers import blanc
 from papers import judge
@@ -123,7 +124,7 @@ def main(values, arguments):
     raise InputError('--compare and --correlation: expected one of them')
   for flag in 'submission', 'output':
     if target := values[flag].value:
-      _check_new(f'--{flag}={target}', target, values.overwrite, path)
+      _check_new(flag, target, values.overwrite, path)
   if values.submission:
     return submit(path, values.submission)
   chosen = metric_table.find(score.split(values.metrics), METRICS)
@@ -254,15 +255,12 @@ def pearson(columns):
   return found
 
 
-def _check_new(where, target, overwrite, source):
+def _check_new(flag, target, overwrite, source):
   """Raises an InputError unless a file is new, or may be replaced."""
-  files.check_regular(target, where)
-  if os.path.exists(target) and (
-      not overwrite or os.path.samefile(target, source)
-  ):
-    raise InputError(
-        f'{where}: exists already; expected a new file, or --overwrite'
-    )
+  files.check_regular(target, f'--{flag}={target}')
+  is_source = os.path.exists(target) and os.path.samefile(target, source)
+  if is_source or not overwrite:
+    results.refuse_existing(target, flag)
 
 
 def _write(where, target, value):
