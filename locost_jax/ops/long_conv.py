@@ -33,6 +33,7 @@ RELEASE_MAX_LENGTH = 8192
 
 # Limits for `group_size`.
 CPU_GROUP = 16
+CPU_GROUP_BYTES = 8 << 20
 CPU_ALL_BYTES = 16 << 20
 TPU_GROUP_BYTES = 64 << 20
 TPU_ROWS = 8  # of a tile in its vector memory
@@ -114,16 +115,20 @@ def two_sided_kernel(K0, K1, n):
 def group_size(batch, channels, n, backend=None):
   """The number of channels that are transformed at once; n: their `numbers`.
 
-  CPU: all if they fit CPU_ALL_BYTES, else 16, which is as fast as 64 and 128 at
-  16K tokens. TPU: as many as fit TPU_GROUP_BYTES, so that they stay in its
-  vector memory, 128 MiB of a v5e, if these fill a tile. Else, and on a GPU: as
-  many as fit a complex work area of GROUP_BYTES (above 4 GB cuFFT fails,
-  jax#9591).
+  CPU: all if they fit CPU_ALL_BYTES, else as many, a power of two, as fit
+  CPU_GROUP_BYTES, at least CPU_GROUP (so that 2 threads have work: jax before
+  0.12 takes one, openxla/xla#46345). TPU: as many as fit TPU_GROUP_BYTES, so
+  that they stay in its vector memory, 128 MiB of a v5e, if these fill a tile.
+  Else, and on a GPU: as many as fit a complex work area of GROUP_BYTES (above
+  4 GB cuFFT fails, jax#9591).
   """
   backend = backend or mesh_lib.platform()
   if backend == 'cpu':
-    small = 4 * batch * channels * n <= CPU_ALL_BYTES
-    return channels if small else min(channels, CPU_GROUP)
+    bytes_each = 4 * batch * n
+    if channels * bytes_each <= CPU_ALL_BYTES:
+      return channels
+    few = 1 << (CPU_GROUP_BYTES // bytes_each).bit_length() >> 1
+    return min(channels, max(few, CPU_GROUP))
   few = TPU_GROUP_BYTES // (8 * batch * n)
   if backend == 'tpu' and few >= TPU_ROWS:
     return min(channels, few)

@@ -79,6 +79,7 @@ def make_tiny_pieces(monkeypatch):
   def make_tiny_pieces():
     monkeypatch.setattr(tokenwise, 'CPU_PIECE', 16)
     monkeypatch.setattr(long_conv, 'CPU_ALL_BYTES', 0)
+    monkeypatch.setattr(long_conv, 'CPU_GROUP_BYTES', 0)
     monkeypatch.setattr(long_conv, 'CPU_GROUP', 5)
     monkeypatch.setattr(long_attention, 'LONG', 1)
     monkeypatch.setattr(long_attention, 'PIECE_BYTES', 1)

@@ -21,6 +21,7 @@ def tiny_pieces(monkeypatch):
   """Makes pieces of 8 tokens, and groups of 5 of the 32 channels."""
   monkeypatch.setattr(low_memory_encoder, 'CPU_PIECE', 8)
   monkeypatch.setattr(long_conv, 'CPU_ALL_BYTES', 0)
+  monkeypatch.setattr(long_conv, 'CPU_GROUP_BYTES', 0)
   monkeypatch.setattr(long_conv, 'CPU_GROUP', 5)
   jax.clear_caches()
 

@@ -228,7 +228,9 @@ def test_work_area(kind):
 def test_group_size():
   """On a CPU all channels that fit, or 16; elsewhere 1 GiB of work area."""
   assert long_conv.group_size(4, 128, 1024, 'cpu') == 128
-  assert long_conv.group_size(1, 768, 32768, 'cpu') == 16
+  assert long_conv.group_size(1, 768, 8192, 'cpu') == 256
+  assert long_conv.group_size(1, 768, 32768, 'cpu') == 64
+  assert long_conv.group_size(1, 768, 1200000, 'cpu') == 16
   assert long_conv.group_size(1, 8, 1 << 20, 'cpu') == 8
   assert long_conv.group_size(1, 768, 32768, 'gpu') == 768
   assert long_conv.group_size(1, 768, 1200000, 'gpu') == 111
