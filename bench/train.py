@@ -63,7 +63,7 @@ def make_step(spec):
       decoder_loss_weights=jnp.ones(targets.shape, jnp.float32),
   )
   shapes = jax.eval_shape(lambda: params)
-  del params  # the state has others
+  params = None  # the state has others
   objective = lambda model: objectives.likelihood(config, model, shapes)
   state = jax.jit(objective(model).init)(jax.random.key(0))
   like_it = jax.eval_shape(lambda: state)
