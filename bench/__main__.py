@@ -35,8 +35,6 @@ if __name__ == '__main__':  # before JAX is imported; subprocesses inherit it
   speed.restart_with_huge_pages()
 
 # pylint: disable=g-import-not-at-top
-from absl import flags
-
 from bench import peers
 from bench import rounds
 from bench import workers
@@ -65,26 +63,32 @@ VARIABLES = 'GLIBC_TUNABLES JAX_PLATFORMS LD_PRELOAD MALLOC_ OMP_ XLA_'.split()
 def define_flags(values, argv):
   """Defines this command's flags."""
   commands.define_config(values, argv, 'configs/default.py')
-  define = lambda kind, *what: kind(*what, flag_values=values)
-  integer, number = flags.DEFINE_integer, flags.DEFINE_float
-  text = f'N,N,...: input lengths in tokens [{",".join(LENGTHS)}]'
-  define(flags.DEFINE_list, 'lengths', None, text)
-  define(integer, 'batch_size', 1, 'documents per batch')
-  text = 'tokens to write [pages: 32; generate: config.decode.max_length]; '
-  text += 'train: of a target [config.data.max_target_length]'
-  define(integer, 'tokens', None, text)
-  types, text = ['float32', 'bfloat16'], 'type of matrix products, activations'
-  define(flags.DEFINE_enum, 'dtype', 'float32', types, text)
-  define(integer, 'repeats', 5, 'number of rounds; the table shows medians')
-  define(number, 'seconds', 600.0, 'no round starts after N measured seconds')
-  text = 'GiB of memory above which a measured process is ended '
-  text += f'[{SHARE_OF_MEMORY:.0%} of the free memory]'
-  define(number, 'memory_limit', None, text)
-  text = f'NAME,...: PyTorch models to compare with: {", ".join(peers.NAMES)}'
-  define(flags.DEFINE_list, 'against', [], text)
-  text = 'DIR: write QUESTION.json here'
-  define(flags.DEFINE_string, 'output', 'runs/bench', text)
-  commands.define_format(values, 'format of the result on stdout')
+  table = {
+      'lengths': (f'N,N,...: input lengths in tokens [{",".join(LENGTHS)}]'),
+      'batch_size': (1, 'documents per batch'),
+      'tokens': (
+          'tokens to write [pages: 32; generate: config.decode.max_length]; '
+          'train: of a target [config.data.max_target_length]'
+      ),
+      'dtype': (
+          'float32',
+          'type of matrix products, activations',
+          ('float32', 'bfloat16'),
+      ),
+      'repeats': (5, 'number of rounds; the table shows medians'),
+      'seconds': (600.0, 'no round starts after N measured seconds'),
+      'memory_limit': (
+          'GiB of memory above which a measured process is ended '
+          f'[{SHARE_OF_MEMORY:.0%} of the free memory]'
+      ),
+      'against': (
+          [],
+          f'NAME,...: PyTorch models to compare with: {", ".join(peers.NAMES)}',
+      ),
+      'output': ('runs/bench', 'DIR: write QUESTION.json here'),
+      'format': ('text', 'format of the result on stdout', commands.FORMATS),
+  }
+  commands.define(values, table)
 
 
 def main(values, arguments):

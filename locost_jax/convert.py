@@ -10,12 +10,9 @@ vocabulary/ and checkpoints/0, which every command accepts as a checkpoint. The
 target is written completely or not at all.
 """
 
-import functools
 import json
 import os
 from pathlib import Path
-
-from absl import flags
 
 from locost_jax.config import commands
 from locost_jax.errors import InputError
@@ -29,23 +26,21 @@ from locost_jax.workdir import find
 def define_flags(values, argv):
   """Defines this command's flags."""
   del argv
-  string = functools.partial(flags.DEFINE_string, flag_values=values)
-  string(
-      'source',
-      None,
-      'DIR: a WORKDIR, a checkpoint in it, a Hugging Face directory, or '
-      'hf://org/name[@revision] on the Hugging Face Hub',
-  )
-  string('target', None, 'DIR: the directory to write; must not exist')
-  flags.DEFINE_enum(
-      'dtype',
-      None,
-      ['float32', 'bfloat16'],
-      'type of exported tensors; those of a run are always float32 [float32]',
-      flag_values=values,
-  )
-  commands.define_allow_download(values, 'source')
-  commands.define_format(values, 'format of the report on stdout')
+  table = {
+      'source': (
+          'DIR: a WORKDIR, a checkpoint in it, a Hugging Face directory, or '
+          'hf://org/name[@revision] on the Hugging Face Hub'
+      ),
+      'target': 'DIR: the directory to write; must not exist',
+      'dtype': (
+          None,
+          'type of exported tensors; those of a run are always float32 '
+          '[float32]',
+          ('float32', 'bfloat16'),
+      ),
+      'format': ('text', 'format of the report on stdout', commands.FORMATS),
+  }
+  commands.define(values, table | commands.allow_download('source'))
 
 
 def main(values, arguments):

@@ -26,8 +26,6 @@ import json
 import os
 import sys
 
-from absl import flags
-
 from locost_jax.config import commands
 from locost_jax.config import tables
 from locost_jax.config.progress import Progress
@@ -43,41 +41,40 @@ from locost_jax.evaluation.metrics import rouge
 def define_flags(values, argv, metrics=metric_table.OF_SCORE):
   """Defines this command's flags; --metrics takes the names of `metrics`."""
   del argv
-  define = lambda kind, *what: kind(*what, flag_values=values)
-  text, integer = flags.DEFINE_string, flags.DEFINE_integer
-  define(
-      text,
-      'predictions',
-      None,
-      'FILE: the predictions: JSON lines with prediction and reference (or '
-      'references), or the WORKDIR of a run',
-  )
-  what = 'FILE: other predictions of the same documents, or another WORKDIR'
-  define(text, 'compare', None, what)
-  what = 'the split of a WORKDIR, validation or test [the newest file]'
-  define(text, 'split', None, what)
-  known = (f'{p.name}: {p.what}' for p in protocols.PROTOCOLS.values())
-  what = '\n'.join(['how to compute ROUGE [locost]', *known])
-  define(text, 'protocol', 'locost', what)
-  what = 'number of processes that score [one per core]'
-  define(integer, 'processes', None, what)
-  commands.define_format(values, 'format of the scores on stdout')
-  known = (f'{name}: {one.what}' for name, one in metrics.items())
-  what = ['NAME,NAME,...: the metrics to compute [rouge]', *known]
-  define(text, 'metrics', 'rouge', '\n'.join(what))
-  what = 'FILE: a config whose own Metrics --metrics may name'
-  define(text, 'config', None, what)
-  define(
-      text,
-      'model',
-      None,
-      'DIR: the model of a metric, or hf://org/name; METRIC=DIR,METRIC=DIR for '
-      'several metrics',
-  )
-  what = 'FILE: JSON lines with the documents, if --predictions has none'
-  define(text, 'documents', None, what)
-  what = 'texts per batch of a metric that uses a model'
-  define(integer, 'batch_size', 16, what)
+  of_protocols = {p.name: p.what for p in protocols.PROTOCOLS.values()}
+  of_metrics = {name: one.what for name, one in metrics.items()}
+  table = {
+      'predictions': (
+          'FILE: the predictions: JSON lines with prediction and reference (or '
+          'references), or the WORKDIR of a run'
+      ),
+      'compare': (
+          'FILE: other predictions of the same documents, or another WORKDIR'
+      ),
+      'split': 'the split of a WORKDIR, validation or test [the newest file]',
+      'protocol': (
+          'locost',
+          commands.explain('how to compute ROUGE [locost]', of_protocols),
+      ),
+      'processes': 'number of processes that score [one per core]',
+      'format': ('text', 'format of the scores on stdout', commands.FORMATS),
+      'metrics': (
+          'rouge',
+          commands.explain(
+              'NAME,NAME,...: the metrics to compute [rouge]', of_metrics
+          ),
+      ),
+      'config': 'FILE: a config whose own Metrics --metrics may name',
+      'model': (
+          'DIR: the model of a metric, or hf://org/name; METRIC=DIR,METRIC=DIR '
+          'for several metrics'
+      ),
+      'documents': (
+          'FILE: JSON lines with the documents, if --predictions has none'
+      ),
+      'batch_size': (16, 'texts per batch of a metric that uses a model'),
+  }
+  commands.define(values, table)
 
 
 def main(values, arguments):

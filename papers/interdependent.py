@@ -27,7 +27,6 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from absl import flags
 import numpy as np
 from rouge_score import tokenizers
 
@@ -94,14 +93,13 @@ def _count(sentence):
 def define_flags(values, argv):
   """Defines this command's flags."""
   commands.define_config(values, argv, 'configs/default.py')
-  commands.define_task(values)
-  define = lambda kind, *what: kind(*what, flag_values=values)
-  define(flags.DEFINE_string, 'split', 'validation', 'which split')
-  what = 'read only the first N; 0: all'
-  define(flags.DEFINE_integer, 'documents', 0, what, 0)  # at least 0
-  output = 'runs/interdependent'
-  define(flags.DEFINE_string, 'output', output, 'DIR for TASK.json')
-  commands.define_format(values, 'what goes to stdout')
+  table = {
+      'split': ('validation', 'which split'),
+      'documents': (0, 'read only the first N; 0: all'),
+      'output': ('runs/interdependent', 'DIR for TASK.json'),
+      'format': ('text', 'what goes to stdout', commands.FORMATS),
+  }
+  commands.define(values, table | commands.TASK)
 
 
 def main(values, arguments):

@@ -14,8 +14,6 @@ import importlib.util
 import inspect
 import os
 
-from absl import flags
-
 from locost_jax import files
 from locost_jax.config import commands
 from locost_jax.errors import InputError
@@ -78,23 +76,34 @@ __doc__ += '\nKinds:\n' + '\n'.join(map(_describe, KINDS)) + '\n'
 def define_flags(values, argv):
   """Defines this command's flags."""
   del argv
-  define = lambda kind, *what: kind(*what, flag_values=values)
-  text, integer = flags.DEFINE_string, flags.DEFINE_integer
-  define(text, 'output', None, 'FILE.png or FILE.svg: the picture')
-  what = 'replace an existing --output'
-  define(flags.DEFINE_boolean, 'overwrite', False, what)
-  what = 'KEY,KEY,...: the numbers of metrics.jsonl to draw; * matches anything'
-  define(flags.DEFINE_list, 'keys', list(curves.KEYS), what)
-  define(integer, 'channel', 0, 'the channel, counted from 0')
-  define(integer, 'length', 2048, 'length of the kernels in tokens')
-  what = 'which document of a .jsonl file, from 1; 0: its only one'
-  define(integer, 'row', 0, what, 0)  # at least 0
-  what = 'the field of a .jsonl row with its summary [the model writes one]'
-  define(text, 'reference_field', None, what)
-  what = "the split of a WORKDIR's predictions [the newest file]"
-  define(flags.DEFINE_enum, 'split', None, ['test', 'validation'], what)
-  what = 'how to compute ROUGE, see `python -m locost_jax.score --help`'
-  define(text, 'protocol', 'locost', what)
+  table = {
+      'output': 'FILE.png or FILE.svg: the picture',
+      'overwrite': (False, 'replace an existing --output'),
+      'keys': (
+          list(curves.KEYS),
+          'KEY,KEY,...: the numbers of metrics.jsonl to draw; * matches '
+          'anything',
+      ),
+      'channel': (0, 'the channel, counted from 0'),
+      'length': (2048, 'length of the kernels in tokens'),
+      'row': (
+          0,
+          'which document of a .jsonl file, from 1; 0: its only one',
+      ),
+      'reference_field': (
+          'the field of a .jsonl row with its summary [the model writes one]'
+      ),
+      'split': (
+          None,
+          "the split of a WORKDIR's predictions [the newest file]",
+          ('test', 'validation'),
+      ),
+      'protocol': (
+          'locost',
+          'how to compute ROUGE, see `python -m locost_jax.score --help`',
+      ),
+  }
+  commands.define(values, table)
 
 
 def main(values, arguments):

@@ -17,8 +17,6 @@ import json
 import os
 import shutil
 
-from absl import flags
-
 from locost_jax import files
 from locost_jax.config import commands
 from locost_jax.config.progress import Progress
@@ -33,10 +31,12 @@ _PARTS = 'query', 'sections', 'documents', 'references'  # optional fields
 def define_flags(values, argv):
   """Defines this command's flags."""
   del argv
-  define = lambda *what: flags.DEFINE_string(*what, flag_values=values)
-  define('task', None, 'which corpus')
-  define('raw', None, "DIR with the authors' files")
-  define('output', 'corpora', 'DIR for all corpora: config.data.corpora_dir')
+  table = {
+      'task': 'which corpus',
+      'raw': "DIR with the authors' files",
+      'output': ('corpora', 'DIR for all corpora: config.data.corpora_dir'),
+  }
+  commands.define(values, table)
 
 
 def main(values, arguments):

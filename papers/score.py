@@ -24,7 +24,6 @@ import functools
 import json
 import os
 
-from absl import flags
 import numpy as np
 
 from locost_jax import files
@@ -78,35 +77,29 @@ METRICS = {
 def define_flags(values, argv):
   """Defines this command's flags."""
   score.define_flags(values, argv, METRICS)
-  define = lambda kind, *what: kind(*what, flag_values=values)
-  text, integer = flags.DEFINE_string, flags.DEFINE_integer
-  define(text, 'submission', None, 'FILE.json: write {id: prediction} there')
-  define(text, 'output', None, 'FILE.json: write the numbers there')
-  what = "bertscore: the layer whose outputs are compared [its authors' choice]"
-  define(integer, 'layer', None, what)
-  what = 'replace --submission, --output'
-  define(flags.DEFINE_boolean, 'overwrite', False, what)
-  define(
-      flags.DEFINE_boolean,
-      'correlation',
-      False,
-      "add Pearson's correlation of the metrics over the documents",
-  )
-  what = "of judge's sample and coherence's shuffling"
-  define(integer, 'seed', 0, what, 0, 2**32 - 1)
-  define(
-      text,
-      'base_url',
-      None,
-      'URL: judge: the server; its key is read from OPENAI_API_KEY',
-  )
-  define(integer, 'sample', 500, 'judge: rate at most N documents', 1, 10**9)
-  define(
-      text,
-      'judge_cache',
-      os.path.expanduser('~/.cache/locost_jax/judge'),
-      'DIR: judge: where to keep the answers',
-  )
+  table = {
+      'submission': 'FILE.json: write {id: prediction} there',
+      'output': 'FILE.json: write the numbers there',
+      'layer': (
+          "bertscore: the layer whose outputs are compared [its authors' "
+          'choice]'
+      ),
+      'overwrite': (False, 'replace --submission, --output'),
+      'correlation': (
+          False,
+          "add Pearson's correlation of the metrics over the documents",
+      ),
+      'seed': (0, "of judge's sample and coherence's shuffling"),
+      'base_url': (
+          'URL: judge: the server; its key is read from OPENAI_API_KEY'
+      ),
+      'sample': (500, 'judge: rate at most N documents'),
+      'judge_cache': (
+          os.path.expanduser('~/.cache/locost_jax/judge'),
+          'DIR: judge: where to keep the answers',
+      ),
+  }
+  commands.define(values, table)
 
 
 def main(values, arguments):

@@ -26,6 +26,7 @@ from ml_collections import ConfigDict
 
 from locost_jax.config import config_files
 from locost_jax.config import help_pages
+from locost_jax.config import kinds
 from locost_jax.config import object_store
 from locost_jax.config import schema
 from locost_jax.errors import FULL
@@ -37,6 +38,22 @@ from locost_jax.errors import visible
 
 # The config of --help=config without --config.
 DEFAULT_CONFIG = 'configs/default.py'
+FORMATS = 'text', 'json'  # choices of --format
+# Rows of `define` for several commands.
+PROGRAM_CACHE = {
+    'program_cache': (
+        'DIR: where to keep compiled programs for later commands; off: nowhere '
+        '[LOCOST_JAX_CACHE or ~/.cache/locost_jax]'
+    )
+}
+TASK = {'task': 'a corpus or mixture; short for --config.data.task'}
+_DEFINE = {
+    bool: flags.DEFINE_boolean,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    str: flags.DEFINE_string,
+    list: flags.DEFINE_list,
+}
 _HELP = re.compile(r'-h|--?help(full|short)?|--help=.*')
 
 
@@ -298,43 +315,40 @@ def find_value(argv, name):
   return None
 
 
-def define_format(values, text, more=()):
-  """Defines --format=text, json or one of `more`."""
-  flags.DEFINE_enum(
-      'format', 'text', ['text', 'json', *more], text, flag_values=values
-  )
+def define(values, table):
+  """Defines flags.
+
+  Args:
+    table: {name: text, or (default, text), or (default, text, choices)};
+      choices may be {value: meaning}. A flag without default has the type of
+      its Kind in `config.keys`.
+  """
+  for name, row in table.items():
+    default, text, *choices = (None, row) if isinstance(row, str) else row
+    for known in choices:
+      if isinstance(known, dict):
+        text = explain(text, known)
+      flags.DEFINE_enum(name, default, list(known), text, flag_values=values)
+    if not choices:
+      kind = type(default)
+      if default is None:
+        kind = schema.table.FLAGS.get(name, kinds.TEXT).type
+      _DEFINE[kind](name, default, text, flag_values=values)
 
 
-def define_allow_download(values, flag):
-  """Defines --allow_download, for the flag that names a model."""
-  flags.DEFINE_boolean(
-      'allow_download',
-      False,
+def explain(text, meanings):
+  """Returns the text of a flag and a line for each {value: meaning}."""
+  lines = (f'{value}: {meaning}' for value, meaning in meanings.items())
+  return '\n'.join((text, *lines))
+
+
+def allow_download(flag):
+  """The row of `define` for --allow_download, for the flag of a model."""
+  text = (
       f'if the directory --{flag}=org/name does not exist, download the model '
-      'of this name from the Hugging Face Hub',
-      flag_values=values,
+      'of this name from the Hugging Face Hub'
   )
-
-
-def define_program_cache(values):
-  """Defines --program_cache, for `speed.keep_programs`."""
-  flags.DEFINE_string(
-      'program_cache',
-      None,
-      'DIR: where to keep compiled programs for later commands; off: nowhere '
-      '[LOCOST_JAX_CACHE or ~/.cache/locost_jax]',
-      flag_values=values,
-  )
-
-
-def define_task(values):
-  """Defines --task, which `get_config` puts into the config."""
-  flags.DEFINE_string(
-      'task',
-      None,
-      'a corpus or mixture; short for --config.data.task',
-      flag_values=values,
-  )
+  return {'allow_download': (False, text)}
 
 
 def expect_flags_only(arguments):

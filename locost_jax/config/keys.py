@@ -357,14 +357,15 @@ _FLAGS = {
     ),
     kinds.TEXTS: 'against keys lengths cache.split',
     _PATH: (
-        'compare output predictions program_cache raw report target '
-        'score.documents'
+        'compare documents output predictions program_cache raw report target'
     ),
     kinds.path('gs'): 'workdir',
     _MODEL: 'checkpoint source',
     # Beam can write to object stores.
     kinds.path('*'): 'summarize_beam.output',
-    _COUNT: 'documents preflight profile',
+    _COUNT: (
+        'preflight profile plot.row inspect.documents interdependent.documents'
+    ),
     _POSITIVE_COUNT: (
         'expect_devices expect_files expect_hosts expect_vocabulary repeats'
     ),
@@ -374,6 +375,7 @@ _FLAGS = {
     integer(0, MILLION): 'channel host',
     integer(1, LAYERS): 'layer',
     integer(1, 10**4): 'processes',
+    integer(1, 10**9): 'sample',
     integer(0, TOKENS): 'summary_length',
     integer(1, TOKENS): 'tokens',
     _LENGTH: 'length max_input_length',

@@ -26,11 +26,13 @@ class Kind(NamedTuple):
       function of a wrong value that returns it.
     fits: value -> bool.
     range: the values of a number in few words, for --help; '': all.
+    type: of a flag that has such values.
   """
 
   expected: str | Callable
   fits: Callable
   range: str = ''
+  type: type = str
 
   def problem(self, name, value):
     """Returns the end of an error message, or None for a valid value."""
@@ -66,6 +68,7 @@ def integer(least, most):
       f'an integer, {least} <= {{}} <= {most:,}',
       lambda x: _is(numbers.Integral, x) and least <= x <= most,
       shown,
+      int,
   )
 
 
@@ -88,6 +91,7 @@ def number(least=-math.inf, most=math.inf, above=False, below=False):
       and not (above and x == least)
       and not (below and x == most),
       shown.replace('{}', 'x'),
+      float,
   )
 
 
@@ -181,7 +185,7 @@ def _is_row(x):
   return isinstance(x, (tuple, list))
 
 
-BOOLEAN = Kind('True or False', lambda x: isinstance(x, bool))
+BOOLEAN = Kind('True or False', lambda x: isinstance(x, bool), type=bool)
 # Any text; its reader checks its choices.
 TEXT = Kind(
     'a string without lone surrogates',
@@ -190,6 +194,7 @@ TEXT = Kind(
 TEXTS = Kind(
     "texts, like ('loss', 'rouge')",
     lambda x: _is_row(x) and all(isinstance(text, str) for text in x),
+    type=list,
 )
 LIST = Kind('a list', lambda x: isinstance(x, list))
 OBJECT = Kind('an object', lambda x: isinstance(x, dict))

@@ -1,7 +1,5 @@
 """The flags of the main command: values, and what --help says."""
 
-from absl import flags
-
 from locost_jax.config import commands
 from locost_jax.errors import InputError
 
@@ -15,63 +13,56 @@ EXPECTED = {
 ACTIONS = 'dry_run', 'evaluate', 'preflight'  # instead of training
 PREFLIGHT_SECONDS = 60  # time limit of each answer
 TRACED_STEPS = 5
-# How a flag is defined -> its name -> its help; `config.keys` has the bounds.
 _FLAGS = {
-    flags.DEFINE_string: {
-        'workdir': (
-            'DIR: where the run is stored and resumed, also gs://BUCKET/DIR '
-            '[runs/NAME for --config=configs/NAME.py]'
-        ),
-        'topology': (
-            'with --dry_run: compile for devices that are not attached: '
-            'v5e:4x4, v5litepod-16 (extra `tpu-aot`), or h100:1x8, hosts x GPUs '
-            '(extra `gpu-aot`)'
-        ),
-        'coordinator': (
-            'HOST:PORT: the address of the first of several hosts; not needed '
-            'on TPUs and under SLURM'
-        ),
-    },
-    flags.DEFINE_bool: {
-        'evaluate': (
-            'do not train: evaluate the best checkpoint of the workdir on the '
-            'test split, or on validation if there is no test split; on all '
-            'documents, unless --config.eval.examples is given'
-        ),
-        'by_length': (
-            'with --evaluate: add a table of the scores by document length'
-        ),
-        'dry_run': (
-            'do not train: check everything, compile the train step (with '
-            '--evaluate: what writes the summaries of a batch), and print '
-            'sizes, FLOPs, memory, and whether it fits'
-        ),
-    },
-    flags.DEFINE_integer: {
+    'workdir': (
+        'DIR: where the run is stored and resumed, also gs://BUCKET/DIR '
+        '[runs/NAME for --config=configs/NAME.py]'
+    ),
+    'topology': (
+        'with --dry_run: compile for devices that are not attached: v5e:4x4, '
+        'v5litepod-16 (extra `tpu-aot`), or h100:1x8, hosts x GPUs (extra '
+        '`gpu-aot`)'
+    ),
+    'coordinator': (
+        'HOST:PORT: the address of the first of several hosts; not needed on '
+        'TPUs and under SLURM'
+    ),
+    'hosts': 'with --coordinator: number of processes',
+    'host': 'with --coordinator: index of this process, from 0',
+    'evaluate': (
+        False,
+        'do not train: evaluate the best checkpoint of the workdir on the test '
+        'split, or on validation if there is no test split; on all documents, '
+        'unless --config.eval.examples is given',
+    ),
+    'by_length': (
+        False,
+        'with --evaluate: add a table of the scores by document length',
+    ),
+    'dry_run': (
+        False,
+        'do not train: check everything, compile the train step (with '
+        '--evaluate: what writes the summaries of a batch), and print sizes, '
+        'FLOPs, memory, and whether it fits',
+    ),
+    'peak_tflops': (
+        'peak TFLOP/s of one device, to log the utilisation [of known devices: '
+        'see locost_jax/telemetry/step_times.py]'
+    ),
+    'format': ('text', 'format of the report on stdout', commands.FORMATS),
+    **commands.PROGRAM_CACHE,
+    **{
         f'expect_{name}': (
             f'with --preflight: fail unless this is the number of {what}'
         )
         for name, what in EXPECTED.items()
-    }
-    | {
-        'hosts': 'with --coordinator: number of processes',
-        'host': 'with --coordinator: index of this process, from 0',
-    },
-    flags.DEFINE_float: {
-        'peak_tflops': (
-            'peak TFLOP/s of one device, to log the utilisation [of known '
-            'devices: see locost_jax/telemetry/step_times.py]'
-        ),
     },
 }
 
 
 def define(values):
   """Defines the flags of this command, except --config."""
-  for define, texts in _FLAGS.items():
-    default = False if define is flags.DEFINE_bool else None
-    for name, text in texts.items():
-      define(name, default, text, flag_values=values)
+  commands.define(values, _FLAGS)
   commands.define_optional_number(
       values,
       'preflight',
@@ -86,8 +77,6 @@ def define(values):
       TRACED_STEPS,
       'write a trace of NUMBER steps into WORKDIR/profile',
   )
-  commands.define_format(values, 'format of the report on stdout')
-  commands.define_program_cache(values)
 
 
 def expected(values):

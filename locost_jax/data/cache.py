@@ -32,8 +32,6 @@ import pathlib
 import sys
 import time
 
-from absl import flags
-
 from locost_jax import files
 from locost_jax.config import commands
 from locost_jax.config import object_store
@@ -336,27 +334,18 @@ def _page_notes(stats, data):
 def define_flags(values, argv):
   """Defines this command's flags."""
   commands.define_config(values, argv, 'configs/default.py')
-  commands.define_task(values)
-  flags.DEFINE_string(
-      'output',
-      None,
-      'DIR for the caches; a run finds them there with '
-      '--config.data.cache_dir=DIR',
-      flag_values=values,
-  )
-  flags.DEFINE_list(
-      'split',
-      ['train', 'validation', 'test'],
-      'which splits; those that the task lacks are skipped',
-      flag_values=values,
-  )
-  flags.DEFINE_integer(
-      'processes',
-      os.cpu_count(),
-      'number of processes that tokenise',
-      lower_bound=1,
-      flag_values=values,
-  )
+  table = {
+      'output': (
+          'DIR for the caches; a run finds them there with '
+          '--config.data.cache_dir=DIR'
+      ),
+      'split': (
+          ['train', 'validation', 'test'],
+          'which splits; those that the task lacks are skipped',
+      ),
+      'processes': (os.cpu_count(), 'number of processes that tokenise'),
+  }
+  commands.define(values, table | commands.TASK)
 
 
 def main(values, arguments):

@@ -18,7 +18,6 @@ import hashlib
 import json
 from pathlib import Path
 
-from absl import flags
 import numpy as np
 
 from locost_jax import files
@@ -37,18 +36,12 @@ EXAMPLES, SHOWN = 3, 600  # examples; characters shown of each text
 def define_flags(values, argv):
   """Defines this command's flags."""
   commands.define_config(values, argv, 'configs/default.py')
-  commands.define_task(values)
-  flags.DEFINE_integer(
-      'documents',
-      0,
-      'read only the first N of each split; 0: all',
-      lower_bound=0,
-      flag_values=values,
-  )
-  flags.DEFINE_string(
-      'output', 'runs/inspect', 'DIR for TASK.json', flag_values=values
-  )
-  commands.define_format(values, 'what goes to stdout')
+  table = {
+      'documents': (0, 'read only the first N of each split; 0: all'),
+      'output': ('runs/inspect', 'DIR for TASK.json'),
+      'format': ('text', 'what goes to stdout', commands.FORMATS),
+  }
+  commands.define(values, table | commands.TASK)
 
 
 def main(values, arguments):

@@ -113,4 +113,4 @@ def test_the_meaning_is_that_of_the_model(name, line):
 
 
 def test_the_forms_of_pages_are_all_flags():
-  assert set(summarize_flags.CHOICES['pages'][1]) == set(pages.FORMS)
+  assert set(summarize_flags.FLAGS['pages'][2]) == set(pages.FORMS)
