@@ -6,8 +6,8 @@ Encoder layer: h = norm(h + self(h));  h = norm(h + ff(h)). mBART (Liu et al.
 2020), norms_first: h += self(norm(h)); h += ff(norm(h)), and a norm after the
 last layer of each stack. PEGASUS (Zhang et al. 2020), sinusoidal: as mBART, but
 P[position] is a formula and no norm follows it. The decoder's layers are those
-of `decoder_layers` with the `PARTS` below. Logits: h E^T + bias, or an output
-layer of their own in place of E^T.
+of `decoder_layers`. Logits: h E^T + bias, or an output layer of their own in
+place of E^T.
 
 Layer norms with mean and bias, 1e-5 in the root; biases everywhere; queries
 scaled by K^-1/2 after theirs; ff(x) = wo(f(wi x)), f the exact GELU by default.
@@ -29,8 +29,6 @@ from locost_jax.models import encoder_decoder
 from locost_jax.models import layers
 from locost_jax.models import model_config
 from locost_jax.models import stack
-from locost_jax.ops import mesh as mesh_lib
-from locost_jax.ops import tokenwise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +90,30 @@ class BartConfig(model_config.ModelConfig):
     """Whether a norm follows the positions."""
     return not self.sinusoidal
 
+  def make_norm(self, dtype):
+    """See `stack.T5StyleConfig`, like the next two."""
+    # flax's fast variance, E[x^2] - E[x]^2, loses digits where means are large.
+    return nn.LayerNorm(1e-5, dtype=dtype, use_fast_variance=False)
+
+  def make_attention(self, dtype, heads):
+    """Its queries are scaled."""
+    K = self.d_model // heads
+    return attention.Attention(
+        heads,
+        K,
+        self.d_model,
+        self.attention_dropout_rate,
+        dtype,
+        use_bias=self.use_bias,
+        scale=K**-0.5,
+    )
+
+  def make_feed_forward(self, dtype, d_ff):
+    """It has biases."""
+    return layers.FeedForward(
+        d_ff, self.feed_forward, self.activation_dropout_rate, dtype, True
+    )
+
   def sinusoids(self, positions):
     """int [T] -> vectors of these positions, [T, D]; see the function."""
     return jnp.asarray(sinusoids(self.max_positions, self.d_model))[positions]
@@ -104,31 +126,6 @@ def check_length(what, length, config):
         f"{what} have {length} tokens, this model's positions end "
         f'at max_positions={config.max_positions}'
     )
-
-
-def make_norm(dtype):
-  """Returns the layer norm of BART."""
-  # flax's fast variance, E[x^2] - E[x]^2, loses digits where means are large.
-  return nn.LayerNorm(1e-5, dtype=dtype, use_fast_variance=False)
-
-
-def make_norm_if(exists, dtype):
-  """Returns `make_norm`, or a function that returns what it is given."""
-  return make_norm(dtype) if exists else lambda h: h
-
-
-def make_attention(config, dtype, heads):
-  """Returns an attention of BART with this many heads."""
-  c, K = config, config.d_model // heads
-  return attention.Attention(
-      heads,
-      K,
-      c.d_model,
-      c.attention_dropout_rate,
-      dtype,
-      use_bias=c.use_bias,
-      scale=K**-0.5,
-  )
 
 
 def sinusoids(count, D):
@@ -166,21 +163,26 @@ class PositionEmbedding(nn.Module):
     return self.embedding.astype(self.dtype)[positions + c.position_offset]
 
 
-class EncoderLayer(nn.Module):
-  """One layer of the encoder; a step of `nn.scan`."""
-
-  config: BartConfig
-  dtype: jnp.dtype
+class Positioned(nn.Module):
+  """A stack with positions and norms, in front of its class among the bases."""
 
   def setup(self):
+    super().setup()
+    c, nothing = self.config, lambda h: h
+    make = lambda exists: c.make_norm(self.dtype) if exists else nothing
+    self.position_embedding = PositionEmbedding(c, self.dtype)
+    self.embedding_norm = make(c.has_embedding_norm)
+    self.norm = make(c.norms_first)
+
+
+class EncoderLayer(stack.Layer):
+  """One layer of the encoder; a step of `nn.scan`."""
+
+  def setup(self):
+    super().setup()
     c = self.config
-    self.self_attention = make_attention(c, self.dtype, c.num_heads)
-    self.self_attention_norm = make_norm(self.dtype)
-    self.feed_forward = layers.FeedForward(
-        c.d_ff, c.feed_forward, c.activation_dropout_rate, self.dtype, True
-    )
-    self.feed_forward_norm = make_norm(self.dtype)
-    self.dropout = nn.Dropout(c.dropout_rate)
+    self.self_attention = c.make_attention(self.dtype, c.num_heads)
+    self.self_attention_norm = c.make_norm(self.dtype)
 
   def __call__(self, h, mask, deterministic, in_pieces=False):
     """h [B, L, D], mask [B, L] -> h, None; in_pieces: see `encoder`."""
@@ -192,53 +194,13 @@ class EncoderLayer(nn.Module):
     )
     return self.feed(h, deterministic, in_pieces), None
 
-  def feed(self, h, deterministic, in_pieces):
-    """`add`, over pieces of the length if in_pieces."""
-    if not in_pieces:
-      return self.add(h, deterministic)
-    draws = not deterministic and self.config.has_dropout
-    return tokenwise.method(
-        self, 'add', h, along=mesh_lib.SEQUENCE, draws=draws
-    )
-
   def attend(self, h, mask, deterministic):
     """Self-attention without residual, [B, L, D]."""
     own = self.self_attention.keys_values(h)
     return self.self_attention.cross(h, *own, mask, deterministic)
 
-  def add(self, h, deterministic=True):
-    """The feed-forward and its norm, [B, L, D]."""
-    return self.branch(
-        h,
-        self.feed_forward_norm,
-        lambda x: self.feed_forward(x, deterministic),
-        deterministic,
-    )
 
-  def branch(self, h, norm, function, deterministic):
-    """h and a branch of it, the norm before or after; [B, L, D]."""
-    drop = lambda x: self.dropout(x, deterministic)
-    first = self.config.norms_first
-    return stack.lay_read(stack.branch(h, norm, function, drop, first))
-
-
-# The decoder's, see `decoder_layers`.
-PARTS = decoder_layers.Parts(
-    make_norm=lambda config, dtype: make_norm(dtype),
-    make_attention=lambda config, dtype: make_attention(
-        config, dtype, config.decoder_heads
-    ),
-    make_feed_forward=lambda config, dtype: layers.FeedForward(
-        config.decoder_d_ff,
-        config.feed_forward,
-        config.activation_dropout_rate,
-        dtype,
-        use_bias=True,
-    ),
-)
-
-
-class Encoder(nn.Module):
+class Encoder(Positioned):
   """Vectors of tokens [B, L, D], mask [B, L] -> states [B, L, D]."""
 
   config: BartConfig
@@ -248,14 +210,10 @@ class Encoder(nn.Module):
   LAYER = EncoderLayer
 
   def setup(self):
+    super().setup()
     self.layers = stack.make_encoder_layers(
         self.LAYER, self.config, self.remat, self.dtype
     )
-    self.position_embedding = PositionEmbedding(self.config, self.dtype)
-    self.embedding_norm = make_norm_if(
-        self.config.has_embedding_norm, self.dtype
-    )
-    self.norm = make_norm_if(self.config.norms_first, self.dtype)
     self.dropout = nn.Dropout(self.config.dropout_rate)
 
   def embed(self, h):
@@ -280,18 +238,8 @@ class Encoder(nn.Module):
     return h, mask
 
 
-class Decoder(decoder_layers.Decoder):
+class Decoder(Positioned, decoder_layers.Decoder):
   """The decoder, with positions and a norm before its layers."""
-
-  PARTS = PARTS
-
-  def setup(self):
-    super().setup()
-    self.position_embedding = PositionEmbedding(self.config, self.dtype)
-    self.embedding_norm = make_norm_if(
-        self.config.has_embedding_norm, self.dtype
-    )
-    self.norm = make_norm_if(self.config.norms_first, self.dtype)
 
   def embed(self, h, positions):
     """Vectors of tokens [B, T, D], positions [T] -> h [B, T, D]."""

@@ -4,13 +4,13 @@
   BART  h = norm(h + self(h));  h = norm(h + cross(h)); h = norm(h + ff(h))
 
 config.norms_first: as T5, which mBART and PEGASUS are, too. Dropout on every
-branch. `Parts` holds the other differences.
+branch. The config makes norms, attentions and feed-forwards.
 
 Axes: B batch, L input length, T target length, S slots of a cache, D d_model,
 H heads, K head dim, P segments, R rows of a decoding step.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from flax import linen as nn
 import jax
@@ -22,30 +22,22 @@ from locost_jax.ops import causal_attention
 from locost_jax.ops import tokenwise
 
 
-class Parts(NamedTuple):
-  """The differences between the decoders of T5 and BART."""
-
-  make_norm: Any  # (config, dtype) -> a module, like the next two
-  make_attention: Any
-  make_feed_forward: Any
-
-
-class DecoderLayer(nn.Module):
+class DecoderLayer(stack.Layer):
   """One layer of the decoder, all targets at once or one step with a cache."""
 
-  config: Any
-  dtype: jnp.dtype
-  parts: Parts
+  along = None
 
   def setup(self):
-    c, dtype, parts = self.config, self.dtype, self.parts
-    self.self_attention_norm = parts.make_norm(c, dtype)
-    self.self_attention = parts.make_attention(c, dtype)
-    self.cross_attention_norm = parts.make_norm(c, dtype)
-    self.cross_attention = parts.make_attention(c, dtype)
-    self.feed_forward_norm = parts.make_norm(c, dtype)
-    self.feed_forward = parts.make_feed_forward(c, dtype)
-    self.dropout = nn.Dropout(c.dropout_rate)
+    super().setup()
+    c, dtype = self.config, self.dtype
+    self.self_attention_norm = c.make_norm(dtype)
+    self.self_attention = c.make_attention(dtype, c.decoder_heads)
+    self.cross_attention_norm = c.make_norm(dtype)
+    self.cross_attention = c.make_attention(dtype, c.decoder_heads)
+
+  def hidden_units(self):
+    """Returns d_ff of this stack."""
+    return self.config.decoder_d_ff
 
   def __call__(
       self,
@@ -79,25 +71,7 @@ class DecoderLayer(nn.Module):
 
     h = self.branch(h, self.self_attention_norm, attend, deterministic)
     h = self.branch(h, self.cross_attention_norm, cross, deterministic)
-    if in_pieces:
-      draws = not deterministic and self.config.has_dropout
-      return tokenwise.method(self, 'add', h, draws=draws), None
-    return self.add(h, deterministic), None
-
-  def branch(self, h, norm, function, deterministic=True):
-    """h and a branch of it, the norm before or after; [B, T, D]."""
-    drop = lambda x: self.dropout(x, deterministic)
-    first = self.config.norms_first
-    return stack.lay_written(stack.branch(h, norm, function, drop, first))
-
-  def add(self, h, deterministic=True):
-    """The branch of the feed-forward, [B, T, D]."""
-    return self.branch(
-        h,
-        self.feed_forward_norm,
-        lambda x: self.feed_forward(x, deterministic),
-        deterministic,
-    )
+    return self.feed(h, deterministic, in_pieces), None
 
   def traced(self, h, states, mask, segments, causal_mask, bias, num_segments):
     """`__call__` that also sums the cross-attention by segment.
@@ -169,15 +143,13 @@ class DecoderLayer(nn.Module):
 class Decoder(nn.Module):
   """Vectors of targets -> states [B, T, D], at once or step by step.
 
-  A model's own decoder has `PARTS` and defines `embed` (vectors [B, T, D],
-  positions [T] -> h), `bias` and `finish` (h after the last layer).
+  A model's own decoder defines `embed` (vectors [B, T, D], positions [T] -> h),
+  `bias` and `finish` (h after the last layer).
   """
 
   config: Any
   dtype: jnp.dtype
   remat: str
-
-  PARTS = None
 
   def setup(self):
     layer = DecoderLayer
@@ -200,7 +172,7 @@ class Decoder(nn.Module):
             'traced': dict(over, in_axes=(*axes, nn.broadcast)),
             'step': step,
         },
-    )(self.config, self.dtype, self.PARTS)
+    )(self.config, self.dtype)
     self.dropout = nn.Dropout(self.config.dropout_rate)
 
   def bias(self, positions, keys, is_long=False):

@@ -32,19 +32,15 @@ from locost_jax.ops import mesh as mesh_lib
 from locost_jax.ops import tokenwise
 
 
-class EncoderLayer(nn.Module):
+class EncoderLayer(stack.Layer):
   """One layer of the encoder; a step of `nn.scan`."""
 
-  config: stack.T5StyleConfig
   make_mixer: Callable[..., nn.Module]
-  dtype: jnp.dtype
 
   def setup(self):
-    self.mixer_norm = stack.make_norm(self.config, self.dtype)
+    super().setup()
+    self.mixer_norm = self.config.make_norm(self.dtype)
     self.mixer = self.make_mixer(self.config, self.dtype)
-    self.feed_forward_norm = stack.make_norm(self.config, self.dtype)
-    self.feed_forward = stack.make_feed_forward(self.config, self.dtype)
-    self.dropout = nn.Dropout(self.config.dropout_rate)
 
   def __call__(self, h, mask, deterministic, in_pieces=False, common=None):
     """h [B, L, D], mask [B, L], common to the layers -> h [B, L, D], None.
@@ -56,7 +52,7 @@ class EncoderLayer(nn.Module):
     if in_pieces:
       return self.in_pieces(h, mask, deterministic, common), None
     x = self.mixer(self.mixer_norm(h), mask, common, deterministic)
-    return self.add(h, x, deterministic), None
+    return self.after(h, x, deterministic), None
 
   def in_pieces(self, h, mask, deterministic, common):
     """`__call__` over pieces of the length."""
@@ -64,16 +60,15 @@ class EncoderLayer(nn.Module):
     draws = self.config.has_dropout and not deterministic
     if not self.config.comes_in_parts:
       x = self.mixer(self.mixer_norm(h), mask, common, deterministic)
-      return run('add', h, x, draws=draws)
+      return run('after', h, x, draws=draws)
     u = run('inward', h, mask, axes=(1, 1, 2))
     y = self.mixer.mix(u, lean=True)
     return run('outward', h, y, axes=(1, 2, 1), draws=draws)
 
-  def add(self, h, x, deterministic=True):
+  def after(self, h, x, deterministic=True):
     """h + the mixer's output x + the feed-forward, [B, L, D]."""
     h = stack.lay_read(h + self.dropout(x, deterministic))
-    x = self.feed_forward(self.feed_forward_norm(h), deterministic)
-    return stack.lay_read(h + self.dropout(x, deterministic))
+    return self.add(h, deterministic)
 
   def inward(self, h, mask):
     """The layer up to its mixer's `mix`: h, mask [B, L] -> u [D, B, L]."""
@@ -82,7 +77,7 @@ class EncoderLayer(nn.Module):
   def outward(self, h, y, deterministic=True):
     """The layer after `mix`: h [B, L, D], y [D, B, L] -> h."""
     x = self.mixer.outward(self.mixer_norm(h), y)
-    return self.add(h, x, deterministic)
+    return self.after(h, x, deterministic)
 
 
 class Encoder(nn.Module):
@@ -95,13 +90,13 @@ class Encoder(nn.Module):
 
   def setup(self):
     self.layers = stack.make_encoder_layers(
-        EncoderLayer, self.config, self.remat, self.make_mixer, self.dtype
+        EncoderLayer, self.config, self.remat, self.dtype, self.make_mixer
     )
     self.common = None
     if self.config.shares_arrays:
       self.common = self.make_mixer.Common(self.config)
       nn.share_scope(self, self.common)  # encoder/relative_bias/embedding
-    self.norm = stack.make_norm(self.config, self.dtype)
+    self.norm = self.config.make_norm(self.dtype)
     self.dropout = nn.Dropout(self.config.dropout_rate)
 
   def embed(self, h):

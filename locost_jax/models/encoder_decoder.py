@@ -131,23 +131,14 @@ class Model(copy_head.CopyingModel):
     return self.predict_next(h, tokens, shared, per_row, caches)
 
 
-PARTS = decoder_layers.Parts(
-    stack.make_norm,
-    stack.make_attention,
-    stack.make_feed_forward,
-)
-
-
 class Decoder(decoder_layers.Decoder):
   """The decoder: relative biases, and a norm at the end."""
-
-  PARTS = PARTS
 
   def setup(self):
     super().setup()
     c = self.config
     self.relative_bias = attention.RelativeBias(c, False)
-    self.norm = stack.make_norm(c, self.dtype)
+    self.norm = c.make_norm(self.dtype)
 
   def embed(self, h, positions):
     """Vectors of tokens [B, T, D] -> h: there are no absolute positions."""

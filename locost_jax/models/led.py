@@ -118,9 +118,8 @@ class EncoderLayer(bart.EncoderLayer):
   def setup(self):
     super().setup()
     # Its output projection is that of self_attention.
-    self.global_attention = bart.make_attention(
-        self.config, self.dtype, self.config.num_heads
-    )
+    c = self.config
+    self.global_attention = c.make_attention(self.dtype, c.num_heads)
 
   def __call__(self, h, tokens, deterministic, in_pieces=False):
     """h ([B, L, D], number of the layer), `Tokens` -> h, None."""

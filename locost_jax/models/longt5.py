@@ -129,10 +129,10 @@ class LongT5Attention(nn.Module):
 
   def setup(self):
     c = self.config
-    self.attention = stack.make_attention(c, self.dtype)
+    self.attention = c.make_attention(self.dtype, c.num_heads)
     nn.share_scope(self, self.attention)
     if c.attention == GLOBAL:
-      self.global_norm = stack.make_norm(c, self.dtype)
+      self.global_norm = c.make_norm(self.dtype)
 
   def __call__(self, x, mask, biases, deterministic):
     c, (near, line) = self.config, biases

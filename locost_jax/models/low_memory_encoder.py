@@ -20,7 +20,6 @@ import jax.numpy as jnp
 from locost_jax.models import copy_head
 from locost_jax.models import encoder as encoder_lib
 from locost_jax.models import parameters
-from locost_jax.models import stack
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.ops import pieces
 
@@ -32,7 +31,7 @@ PIECE = 16384
 
 def make_layer(model):
   """The encoder layer of a model that comes in parts, unbound."""
-  return encoder_lib.EncoderLayer(model.config, model.make_mixer, model.dtype)
+  return encoder_lib.EncoderLayer(model.config, model.dtype, model.make_mixer)
 
 
 def kernel_bytes(model, length):
@@ -107,7 +106,7 @@ def embed(model, params, inputs, input_mask=None):
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
 def finish(model, params, h, mask, inputs):
   """The last part of `encode`; h's memory is taken for the states."""
-  norm = stack.make_norm(model.config, model.dtype)
+  norm = model.config.make_norm(model.dtype)
   variables = {'params': params['encoder']['norm']}
   states = _over_pieces(lambda part, _: norm.apply(variables, part), h)
   memory = {'states': states, 'mask': mask}

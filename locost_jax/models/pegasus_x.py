@@ -79,7 +79,7 @@ class EncoderLayer(bart.EncoderLayer):
 
   def setup(self):
     super().setup()
-    self.global_norm = bart.make_norm(self.dtype)
+    self.global_norm = self.config.make_norm(self.dtype)
 
   def __call__(self, h, mask, deterministic, in_pieces=False):
     """h (tokens [B, L, D], global ones [B, G, D], layer's number) -> h, None."""

@@ -69,7 +69,8 @@ class SelfAttention(nn.Module):
   Common = SharedBias
 
   def setup(self):
-    self.attention = stack.make_attention(self.config, self.dtype)
+    c = self.config
+    self.attention = c.make_attention(self.dtype, c.num_heads)
     nn.share_scope(self, self.attention)  # mixer/query, not mixer/attention/...
 
   def __call__(self, x, mask, line, deterministic):

@@ -59,6 +59,20 @@ class T5StyleConfig(model_config.ModelConfig):
     """d_ff of the decoder."""
     return self.d_ff
 
+  def make_norm(self, dtype):
+    """Returns a norm, like the next two for use in `setup`."""
+    return layers.RMSNorm(self.layer_norm_epsilon, dtype)
+
+  def make_attention(self, dtype, heads):
+    """Returns an attention with this many heads."""
+    return attention.Attention(
+        heads, self.d_kv, self.d_model, self.dropout_rate, dtype
+    )
+
+  def make_feed_forward(self, dtype, d_ff):
+    """Returns a feed-forward with d_ff hidden units."""
+    return layers.FeedForward(d_ff, self.feed_forward, self.dropout_rate, dtype)
+
 
 def lay_read(h):
   """Lays out h [B, L, D] of the encoder on the mesh."""
@@ -82,30 +96,44 @@ def lay_written(h):
   return mesh_lib.lay_out(h, mesh_lib.ROWS)
 
 
-def branch(h, norm, function, drop, norms_first):
-  """h + drop(function(norm(h))), or norm(h + drop(function(h))); like h."""
-  if norms_first:
-    return h + drop(function(norm(h)))
-  return norm(h + drop(function(h)))
+class Layer(nn.Module):
+  """A layer of an encoder: branches of h [B, L, D], the last a feed-forward."""
 
+  config: model_config.ModelConfig
+  dtype: jnp.dtype
 
-def make_norm(config, dtype):
-  """Returns the norm of the T5 family."""
-  return layers.RMSNorm(config.layer_norm_epsilon, dtype)
+  along = mesh_lib.SEQUENCE  # the mesh axis that the length is split over
 
+  def setup(self):
+    c = self.config
+    self.feed_forward = c.make_feed_forward(self.dtype, self.hidden_units())
+    self.feed_forward_norm = c.make_norm(self.dtype)
+    self.dropout = nn.Dropout(c.dropout_rate)
 
-def make_feed_forward(config, dtype):
-  """Returns a feed-forward of the T5 family."""
-  return layers.FeedForward(
-      config.d_ff, config.feed_forward, config.dropout_rate, dtype
-  )
+  def hidden_units(self):
+    """Returns d_ff of this stack."""
+    return self.config.d_ff
 
+  def branch(self, h, norm, function, deterministic=True):
+    """h + drop(function(norm(h))), or norm(h + drop(function(h))); like h."""
+    drop = lambda x: self.dropout(x, deterministic)
+    if self.config.norms_first:
+      h = h + drop(function(norm(h)))
+    else:
+      h = norm(h + drop(function(h)))
+    return lay_read(h) if self.along else lay_written(h)
 
-def make_attention(config, dtype):
-  """Returns an attention of the T5 family."""
-  return attention.Attention(
-      config.num_heads, config.d_kv, config.d_model, config.dropout_rate, dtype
-  )
+  def add(self, h, deterministic=True):
+    """The branch of the feed-forward."""
+    run = lambda x: self.feed_forward(x, deterministic)
+    return self.branch(h, self.feed_forward_norm, run, deterministic)
+
+  def feed(self, h, deterministic, in_pieces):
+    """`add`, over pieces of the length if in_pieces."""
+    if not in_pieces:
+      return self.add(h, deterministic)
+    draws = not deterministic and self.config.has_dropout
+    return tokenwise.method(self, 'add', h, along=self.along, draws=draws)
 
 
 def reads_in_pieces(config, remat, B, L):

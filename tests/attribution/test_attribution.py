@@ -13,7 +13,6 @@ from locost_jax.attribution import page as page_lib
 from locost_jax.attribution import words as words_lib
 from locost_jax.models import attention
 from locost_jax.models import decoder_layers
-from locost_jax.models import encoder_decoder
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from tests.models import small
@@ -49,9 +48,7 @@ def direct_mass(model, params, inputs, mask, targets_in, segments, P):
 
   total, depth = 0, model.config.num_decoder_layers
   for i in range(depth):
-    layer = decoder_layers.DecoderLayer(
-        model.config, jnp.float32, encoder_decoder.PARTS
-    )
+    layer = decoder_layers.DecoderLayer(model.config, jnp.float32)
     variables = {
         'params': jax.tree.map(lambda p: p[i], params['decoder']['layers'])
     }

@@ -105,6 +105,8 @@ def gradients(config, remat, **keys):
 METHODS = {
     'locost': {'inward', 'outward', 'add'},
     'simcas': {'group', 'add'},
+    't5': {'after', 'add'},
+    'longt5': {'after', 'add'},
 }
 
 

@@ -18,7 +18,6 @@ from locost_jax.models import attention
 from locost_jax.models import bart
 from locost_jax.models import decoder_layers
 from locost_jax.models import encoder as encoder_lib
-from locost_jax.models import encoder_decoder
 from locost_jax.models import locost
 from locost_jax.ops import complex_pairs
 from locost_jax.ops import ssm
@@ -111,20 +110,17 @@ def states(folder, model, params):
   apply = functools.partial(model.apply, {'params': params})
   positions, bias = np.arange(targets.shape[1]), None
   if folder == 'bart':
-    layer, parts = bart.EncoderLayer(c, model.dtype), bart.PARTS
+    layer = bart.EncoderLayer(c, model.dtype)
     read = lambda self, x: self.decoder.embed(self.vectors(x), positions)
     h = apply(targets, method=read)
   else:
-    layer = encoder_lib.EncoderLayer(c, model.make_mixer, model.dtype)
-    parts, h = (
-        encoder_decoder.PARTS,
-        params['token_embedding']['embedding'][targets],
-    )
+    layer = encoder_lib.EncoderLayer(c, model.dtype, model.make_mixer)
+    h = params['token_embedding']['embedding'][targets]
     bias = attention.RelativeBias(c, False).apply(
         {'params': params['decoder']['relative_bias']}, positions, positions
     )
   decoded = layer_inputs(
-      decoder_layers.DecoderLayer(c, model.dtype, parts),
+      decoder_layers.DecoderLayer(c, model.dtype),
       params['decoder']['layers'],
       h,
       found['enc_last'],
