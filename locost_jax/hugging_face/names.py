@@ -55,38 +55,45 @@ def _inside(ours, theirs, names):
 
 
 _T5_QKVO = dict(query='q', key='k', value='v', output='o')
-_T5_MLP = {name: name for name in ('wi', 'wi_0', 'wi_1', 'wo')}
+_T5_FEED_FORWARD = {'feed_forward_norm': 'layer_norm'} | {
+    f'feed_forward/{name}': f'DenseReluDense.{name}'
+    for name in ('wi', 'wi_0', 'wi_1', 'wo')
+}
 _BART_QKVO = dict(
     query='q_proj', key='k_proj', value='v_proj', output='out_proj'
 )
-_LONG_QKV = dict(query='query', key='key', value='value')
 _BART_MLP = dict(wi='fc1', wo='fc2')
 
 _ENCODER, _DECODER = 'encoder.block.{}.layer', 'decoder.block.{}.layer'
 _READ, _WRITTEN = 'encoder/layers', 'decoder/layers'
+
+
+def _t5_attention(ours, theirs):
+  """The modules of an attention and its norm."""
+  return {f'{ours}_norm': 'layer_norm'} | _inside(ours, theirs, _T5_QKVO)
+
+
 # All modules of a T5-style model except the mixers of its encoder.
 _T5_STYLE = {
     'token_embedding': 'shared',
     'logits': 'lm_head',
     'encoder/norm': 'encoder.final_layer_norm',
-    f'{_READ}/feed_forward_norm': f'{_ENCODER}.1.layer_norm',
-    **_inside(f'{_READ}/feed_forward', f'{_ENCODER}.1.DenseReluDense', _T5_MLP),
     'decoder/norm': 'decoder.final_layer_norm',
     'decoder/relative_bias': (
         'decoder.block.0.layer.0.SelfAttention.relative_attention_bias'
     ),
-    f'{_WRITTEN}/self_attention_norm': f'{_DECODER}.0.layer_norm',
+    **_inside(_READ, f'{_ENCODER}.1', _T5_FEED_FORWARD),
     **_inside(
-        f'{_WRITTEN}/self_attention', f'{_DECODER}.0.SelfAttention', _T5_QKVO
+        _WRITTEN,
+        f'{_DECODER}.0',
+        _t5_attention('self_attention', 'SelfAttention'),
     ),
-    f'{_WRITTEN}/cross_attention_norm': f'{_DECODER}.1.layer_norm',
     **_inside(
-        f'{_WRITTEN}/cross_attention', f'{_DECODER}.1.EncDecAttention', _T5_QKVO
+        _WRITTEN,
+        f'{_DECODER}.1',
+        _t5_attention('cross_attention', 'EncDecAttention'),
     ),
-    f'{_WRITTEN}/feed_forward_norm': f'{_DECODER}.2.layer_norm',
-    **_inside(
-        f'{_WRITTEN}/feed_forward', f'{_DECODER}.2.DenseReluDense', _T5_MLP
-    ),
+    **_inside(_WRITTEN, f'{_DECODER}.2', _T5_FEED_FORWARD),
 }
 _SSM = f'{_ENCODER}.0.ssm_layer'
 _LOCOST_MIXER = {
@@ -112,13 +119,13 @@ _LOCOST_SINGLE = {
 
 def _attention_mixer(name):
   """The modules of an encoder with attention; `name` is that of its class."""
-  first, own = f'encoder.block.0.layer.0.{name}', f'{_ENCODER}.0.{name}'
+  first = f'encoder.block.0.layer.0.{name}'
+  names = _t5_attention('mixer', name)
+  names['mixer/global_norm'] = f'{name}.global_input_layer_norm'
   return {
-      f'{_READ}/mixer_norm': f'{_ENCODER}.0.layer_norm',
-      **_inside(f'{_READ}/mixer', own, _T5_QKVO),
       'encoder/relative_bias': f'{first}.relative_attention_bias',
       'encoder/global_relative_bias': f'{first}.global_relative_attention_bias',
-      f'{_READ}/mixer/global_norm': f'{own}.global_input_layer_norm',
+      **_inside(_READ, f'{_ENCODER}.0', names),
   }
 
 
@@ -155,33 +162,29 @@ _BART = {
         {'self_attention': 'self_attn', 'cross_attention': 'encoder_attn'},
     ),
 }
-# Of fairseq, in old files; and the positions that PEGASUS computes, in some.
-_VERSIONS = 'model.encoder.version', 'model.decoder.version'
-_POSITIONS = (
-    'model.encoder.embed_positions.weight',
-    'model.decoder.embed_positions.weight',
-)
 # SimCAS's selector; the release numbers its layers.
 _JUDGE = dict(
     token='dense_1', state='dense_2', hidden='dense_3', output='out_proj'
 )
-_WINDOWED = 'model.encoder.layers.{}.self_attn.longformer_self_attn'
+_SELF = 'model.encoder.layers.{}.self_attn'
+
+
+def _long_attention(inner):
+  """The modules of an encoder's sparse attention, of another class inside."""
+  names = {name: f'{inner}.{name}' for name in ('query', 'key', 'value')}
+  names['output'] = 'output'
+  return _inside(f'{_READ}/self_attention', _SELF, names)
+
+
 # Modules that BART does not have, or under another name.
 _NOT_IN_BART = {
     'bart': {},
-    'led': {
-        **_inside(
-            f'{_READ}/self_attention',
-            _WINDOWED,
-            _LONG_QKV,
-        ),
-        f'{_READ}/self_attention/output': 'model.encoder.layers.{}.self_attn.output',
-        **_inside(
-            f'{_READ}/global_attention',
-            _WINDOWED,
-            dict(query='query_global', key='key_global', value='value_global'),
-        ),
-    },
+    'led': _long_attention('longformer_self_attn')
+    | _inside(
+        f'{_READ}/global_attention',
+        f'{_SELF}.longformer_self_attn',
+        dict(query='query_global', key='key_global', value='value_global'),
+    ),
     'pegasus_x': {
         f'{_READ}/global_norm': (
             'model.encoder.layers.{}.global_self_attn_layer_norm'
@@ -190,12 +193,7 @@ _NOT_IN_BART = {
     'bigbird_pegasus': {
         'encoder/norm': 'model.encoder.layernorm_embedding',
         'decoder/norm': 'model.decoder.layernorm_embedding',
-        **_inside(
-            f'{_READ}/self_attention',
-            'model.encoder.layers.{}.self_attn.self',
-            _LONG_QKV,
-        ),
-        f'{_READ}/self_attention/output': 'model.encoder.layers.{}.self_attn.output',
+        **_long_attention('self'),
     },
     'pagesum': {'confidence': 'lin'},
     'simcas': {
@@ -204,25 +202,24 @@ _NOT_IN_BART = {
     },
 }
 
-# Only T5's first releases have this tensor, and no T5 uses it.
-_UNREAD = (
-    'decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight',
-)
-
 
 def table(config):
   """Returns the `Table` of a model; an InputError if no release has it."""
   name = config['name']
-  tied = ('lm_head.weight',) if config.get('tie_embeddings', True) else ()
-  if name in _NOT_IN_BART:
-    return _like_bart(config, tied)
+  prefix = 'led.' if name == 'led' else 'model.' * (name in _NOT_IN_BART)
+  copies = [
+      f'{prefix}{stack}.embed_tokens.weight' for stack in ('encoder', 'decoder')
+  ]
+  is_tied = config.get('tie_embeddings', True)
+  copies = {f'{prefix}shared.weight': (*copies, *['lm_head.weight'] * is_tied)}
+  if prefix:
+    return _like_bart(config, prefix, copies)
   key = config['attention'] if name == 'longt5' else name
   if key not in _MIXERS:
     raise InputError(
         f'config.model.name={name!r}: no release has such a model, so its '
         'parameters have no names outside this project'
     )
-  copies = ('encoder.embed_tokens.weight', 'decoder.embed_tokens.weight')
   modules = _T5_STYLE | _MIXERS[key]
   if config.get('biases_per_layer'):
     # Elsewhere the first layer has the bias of all.
@@ -235,42 +232,38 @@ def table(config):
   single = _LOCOST_SINGLE if name == 'locost' else {}
   if config.get('variant') == 'paper':  # each direction has its own set
     single = {ours: (theirs, SAME) for ours, (theirs, _) in single.items()}
+  # Only T5's first releases have this tensor, and no T5 uses it.
+  unread = 'decoder.block.0.layer.1.EncDecAttention.relative_attention_bias'
+  return Table(modules, single, copies, (f'{unread}.weight',))
+
+
+def _like_bart(config, prefix, copies):
+  """Returns the `Table` of a model whose stacks have BART's names."""
+  modules = {
+      ours: theirs.replace('model.', prefix, 1)
+      for ours, theirs in (_BART | _NOT_IN_BART[config['name']]).items()
+  }
+  single = {
+      'logits_bias': ('final_logits_bias', ROW),
+      'encoder/global_embedding': ('model.encoder.embed_global.weight', SAME),
+  }
+  # Of fairseq, in old files; and the positions that PEGASUS computes, in some.
+  unread = ['version'] + ['embed_positions.weight'] * bool(
+      config.get('sinusoidal')
+  )
   return Table(
       modules,
       single,
-      {'shared.weight': copies + tied},
-      _UNREAD,
-  )
-
-
-def _like_bart(config, tied):
-  """Returns the `Table` of a model whose stacks have BART's names."""
-  name = config['name']
-  prefix = 'led.' if name == 'led' else 'model.'
-  modules = {
-      ours: theirs.replace('model.', prefix, 1)
-      for ours, theirs in (_BART | _NOT_IN_BART[name]).items()
-  }
-  copies = (
-      f'{prefix}encoder.embed_tokens.weight',
-      f'{prefix}decoder.embed_tokens.weight',
-      *tied,
-  )
-  return Table(
-      modules,
-      {
-          'logits_bias': ('final_logits_bias', ROW),
-          'encoder/global_embedding': (
-              'model.encoder.embed_global.weight',
-              SAME,
-          ),
-      },
-      {f'{prefix}shared.weight': copies},
+      copies,
       prefix=prefix,
-      unread=_VERSIONS + (_POSITIONS if config.get('sinusoidal') else ()),
+      unread=tuple(
+          f'model.{stack}.{name}'
+          for name in unread
+          for stack in ('encoder', 'decoder')
+      ),
       zeros=('final_logits_bias',),
       # transformers 5 ties all or nothing.
-      writes_copies=not tied,
+      writes_copies=not config.get('tie_embeddings', True),
   )
 
 
