@@ -23,7 +23,6 @@ from locost_jax.errors import visible
 
 # Errors of a file system without locks.
 NO_LOCKS = errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP
-_BLOCK = 1 << 22  # bytes read at once
 _MAX_NAME = 255  # bytes of a file name, on nearly every file system
 _KINDS = {
     stat.S_IFDIR: 'a directory',
@@ -109,11 +108,8 @@ def describe(file):
   """
   if isinstance(file, bytes):
     return f'{len(file)} {hashlib.sha256(file).hexdigest()}'
-  digest, size = hashlib.sha256(), 0
-  while block := file.read(_BLOCK):
-    digest.update(block)
-    size += len(block)
-  return f'{size} {digest.hexdigest()}'
+  digest = hashlib.file_digest(file, 'sha256').hexdigest()
+  return f'{file.tell()} {digest}'
 
 
 def check_directory(name, path):

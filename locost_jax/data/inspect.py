@@ -204,13 +204,10 @@ def _table(result):
   )
   table = [tuple(head.split('|'))]
   for split, found in result['splits'].items():
-    documents = f'{found["documents"]:,}'
-    inputs, targets = (
-        _cells(found[name], kept)
-        for name, kept in zip(('inputs', 'targets'), result['kept'])
-    )
-    table.append((split, documents, 'inputs', *inputs))
-    table.append(('', '', 'targets', *targets))
+    front = split, f'{found["documents"]:,}'
+    for side, kept in zip(('inputs', 'targets'), result['kept']):
+      table.append((*front, side, *_cells(found[side], kept)))
+      front = '', ''
   lines = tables.align(table, left=(0, 2))
   lines.insert(1, '─' * max(map(len, lines)))
   return lines

@@ -494,16 +494,13 @@ def generation_settings(directory, report=lambda line: None, has_start=False):
     A `decode_settings.Settings`, not yet checked.
   """
   config = _read(directory, 'config.json')
-  keys = [key for _, key in _IDS] + ['bos_token_id']
   given = _read(directory, 'generation_config.json')
   if given:
     _check_generation(directory, 'generation_config.json', given)
-    config = {
-        key: config[key] for key in (*keys, 'model_type') if key in config
-    }
+    kept = 'bos_token_id', 'model_type', *(key for _, key in _IDS)
+    config = {key: config[key] for key in kept if key in config}
   _check_generation(directory, 'config.json', config)
-  theirs = {key: config[key] for key in keys if key in config}
-  theirs |= given or config
+  theirs = config | given
   lacking = [
       key
       for key, neutral in _NOT_FOLLOWED.items()
