@@ -17,93 +17,76 @@ from locost_jax.errors import InputError
 from locost_jax.hugging_face import tensors as tensors_lib
 
 
-def _same(**defaults):
-  """Rows of `KEYS` for keys that have the same name in both."""
-  return tuple((key, key, default) for key, default in defaults.items())
+def _same(names):
+  """Keys of `KEYS` that have the same name in both."""
+  return {name: name for name in names.split()}
 
 
-_T5_STYLE = (
-    *_same(vocab_size=None, d_model=None, d_ff=None, d_kv=None),
-    *_same(num_heads=None, num_layers=None, dropout_rate=0.1),
-    ('tie_embeddings', 'tie_word_embeddings', True),
-    *_same(
-        relative_attention_num_buckets=32, relative_attention_max_distance=128
-    ),
-    *_same(layer_norm_epsilon=1e-6),
-)
-_BART = (
-    *_same(vocab_size=None, d_model=None),
-    ('d_ff', 'encoder_ffn_dim', None),
-    ('decoder_d_ff', 'decoder_ffn_dim', None),
-    ('num_heads', 'encoder_attention_heads', None),
-    ('num_layers', 'encoder_layers', None),
-    ('num_decoder_layers', 'decoder_layers', None),
-    ('feed_forward', 'activation_function', 'gelu'),
-    ('dropout_rate', 'dropout', 0.1),
-    ('attention_dropout_rate', 'attention_dropout', 0.0),
-    ('activation_dropout_rate', 'activation_dropout', 0.0),
-    ('max_positions', 'max_position_embeddings', 1024),
-    ('scale_embedding', 'scale_embedding', False),
-    ('pad_id', 'pad_token_id', 1),
-    ('tie_embeddings', 'tie_word_embeddings', True),
-)
-# Model -> (our key, their key, default; None: required). Keys that only exports
-# of ours have begin with the model's name; defaults are not written.
-KEYS = {
-    'locost': (
-        *_T5_STYLE,
-        ('feed_forward', 'feed_forward_proj', 'gated-gelu'),
-        *_same(gating=True, bidirectional=True),
-        ('variant', 'locost_variant', 'release'),
-    ),
-    't5': (*_T5_STYLE, ('feed_forward', 'feed_forward_proj', 'relu')),
-    'longt5': (
-        *_T5_STYLE,
-        ('feed_forward', 'feed_forward_proj', 'relu'),
-        ('attention', 'encoder_attention_type', 'local'),
-        *_same(local_radius=127, global_block_size=16),
-    ),
-    'bart': _BART,
-    'led': (
-        *(
-            row
-            for row in _BART
-            if row[0] not in ('max_positions', 'scale_embedding')
-        ),
-        ('max_positions', 'max_encoder_position_embeddings', 16384),
-        ('max_target_positions', 'max_decoder_position_embeddings', 1024),
-        ('attention_window', 'attention_window', 512),
-        ('global_tokens', 'led_global_tokens', 1),
-        ('separator_id', 'led_separator_id', -1),
-        ('max_separators', 'led_max_separators', 64),
-        # LED never scales, whatever scale_embedding says in a config.json.
-        ('scale_embedding', 'led_scale_embedding', False),
-    ),
-    'pegasus_x': (
-        *_BART,
-        *_same(block_size=512),
-        ('global_tokens', 'num_global_tokens', 32),
-    ),
-    'bigbird_pegasus': (
-        *_BART,
-        *_same(block_size=64, num_random_blocks=3, use_bias=False),
-        ('attention', 'attention_type', 'block_sparse'),
-    ),
-    'pagesum': (
-        *_BART,
-        ('decoding', 'pagesum_decoding', 'pages'),
-        ('padding', 'pagesum_padding', 'tokens'),
-    ),
-    'simcas': (
-        *_BART,
-        ('chunk', 'simcas_chunk', 'many'),
-        ('align', 'simcas_align', 'shift'),
-        ('select', 'simcas_select', 'ppo'),
-        ('selection', 'simcas_selection', 'sample'),
-        ('limit', 'simcas_limit', 2048),
-        ('padding', 'simcas_padding', 'release'),
-    ),
+_T5_STYLE = _same(
+    'vocab_size d_model d_ff d_kv num_heads num_layers dropout_rate '
+    'relative_attention_num_buckets relative_attention_max_distance '
+    'layer_norm_epsilon'
+) | {
+    'tie_embeddings': 'tie_word_embeddings',
+    'feed_forward': 'feed_forward_proj',
 }
+_BART = {
+    **_same('vocab_size d_model'),
+    'd_ff': 'encoder_ffn_dim',
+    'decoder_d_ff': 'decoder_ffn_dim',
+    'num_heads': 'encoder_attention_heads',
+    'num_layers': 'encoder_layers',
+    'num_decoder_layers': 'decoder_layers',
+    'feed_forward': 'activation_function',
+    'dropout_rate': 'dropout',
+    'attention_dropout_rate': 'attention_dropout',
+    'activation_dropout_rate': 'activation_dropout',
+    'max_positions': 'max_position_embeddings',
+    'scale_embedding': 'scale_embedding',
+    'pad_id': 'pad_token_id',
+    'tie_embeddings': 'tie_word_embeddings',
+}
+# Model -> {our key: their key}. Keys that only exports of ours have begin with
+# the model's name; defaults are not written.
+KEYS = {
+    'locost': _T5_STYLE
+    | _same('gating bidirectional')
+    | {'variant': 'locost_variant'},
+    't5': _T5_STYLE,
+    'longt5': _T5_STYLE
+    | {'attention': 'encoder_attention_type'}
+    | _same('local_radius global_block_size'),
+    'bart': _BART,
+    'led': _BART
+    | {
+        'max_positions': 'max_encoder_position_embeddings',
+        'max_target_positions': 'max_decoder_position_embeddings',
+        'attention_window': 'attention_window',
+        'global_tokens': 'led_global_tokens',
+        'separator_id': 'led_separator_id',
+        'max_separators': 'led_max_separators',
+        # LED never scales, whatever scale_embedding says in a config.json.
+        'scale_embedding': 'led_scale_embedding',
+    },
+    'pegasus_x': _BART
+    | {'block_size': 'block_size', 'global_tokens': 'num_global_tokens'},
+    'bigbird_pegasus': _BART
+    | _same('block_size num_random_blocks use_bias')
+    | {'attention': 'attention_type'},
+    'pagesum': _BART
+    | {'decoding': 'pagesum_decoding', 'padding': 'pagesum_padding'},
+    'simcas': _BART
+    | {
+        key: f'simcas_{key}'
+        for key in 'chunk align select selection limit padding'.split()
+    },
+}
+# Our keys that every config.json has; others have a default, that of
+# `config.model_keys` unless a family has its own.
+_REQUIRED = (
+    'vocab_size d_model d_ff decoder_d_ff d_kv num_heads num_layers '
+    'num_decoder_layers'
+).split()
 # Endings of names of tensors that BART lacks.
 _OWN_TENSORS = {
     'pagesum': 'lin.weight',
@@ -117,7 +100,7 @@ class _Family(NamedTuple):
   Attributes:
     name: ours.
     kind: the start of the class's name in transformers.
-    defaults: of their keys, where they are not those of `KEYS`.
+    defaults: of their keys, where they are not those of `config.model_keys`.
     ours: keys of ours that the family stands for.
     old: keys that old configs have for that: other values mean another model.
   """
@@ -140,23 +123,18 @@ _OF_PEGASUS = _OF_MBART | {
     'normalize_embedding': False,
     'static_position_embeddings': True,
 }
+_OF_T5 = {'dropout_rate': 0.1, 'tie_word_embeddings': True}
+_OF_V1_0 = _OF_T5 | {'feed_forward_proj': 'relu'}
 # By model_type. mT5 is T5 v1.1: exports say so.
 _FAMILIES = {
-    't5': _Family('t5', 'T5'),
-    'mt5': _Family(
-        't5',
-        'MT5',
-        {'feed_forward_proj': 'gated-gelu', 'scale_decoder_outputs': False},
+    't5': _Family('t5', 'T5', _OF_V1_0),
+    'mt5': _Family('t5', 'MT5', _OF_T5 | {'scale_decoder_outputs': False}),
+    'umt5': _Family('t5', 'UMT5', _OF_T5, {'biases_per_layer': True}),
+    'longt5': _Family(
+        'longt5', 'LongT5', _OF_V1_0 | {'encoder_attention_type': 'local'}
     ),
-    'umt5': _Family(
-        't5',
-        'UMT5',
-        {'feed_forward_proj': 'gated-gelu'},
-        {'biases_per_layer': True},
-    ),
-    'longt5': _Family('longt5', 'LongT5'),
     'bart': _Family('bart', 'Bart', old=_OF_BART),
-    'led': _Family('led', 'LED'),
+    'led': _Family('led', 'LED', {'attention_window': 512}),
     'mbart': _Family(
         'bart', 'MBart', ours={'norms_first': True}, old=_OF_MBART
     ),
@@ -170,31 +148,18 @@ _FAMILIES = {
     'pegasus_x': _Family(
         'pegasus_x',
         'PegasusX',
-        {
-            'pad_token_id': 0,
-            'max_position_embeddings': 16384,
-            'scale_embedding': True,
-        },
-        {'norms_first': True, 'sinusoidal': True},
-        {'stagger_local_blocks': True},
+        ours={'norms_first': True, 'sinusoidal': True},
+        old={'stagger_local_blocks': True},
     ),
     'bigbird_pegasus': _Family(
-        'bigbird_pegasus',
-        'BigBirdPegasus',
-        {
-            'pad_token_id': 0,
-            'max_position_embeddings': 4096,
-            'scale_embedding': True,
-            'activation_function': 'gelu_new',
-        },
-        {'norms_first': True},
+        'bigbird_pegasus', 'BigBirdPegasus', ours={'norms_first': True}
     ),
 }
 # Our keys that weights need; others, such as dropout, are a run's own.
 _OF_WEIGHTS = {
     ours
-    for rows in KEYS.values()
-    for ours, theirs, _ in rows
+    for keys in KEYS.values()
+    for ours, theirs in keys.items()
     if 'dropout' not in ours and not theirs.startswith(('pagesum_', 'simcas_'))
 } | set(
     'num_decoder_layers num_decoder_heads d_state variant norms_first '
@@ -257,19 +222,24 @@ def from_released(theirs, tensors=(), path='config.json'):
   name = _find_name(theirs, tensors, path)
   family = _FAMILIES.get(theirs.get('model_type'))
   if family is None or family.name != _base(name):
-    family = _Family(name, '')  # a LOCOST's release says that it is a LongT5
+    # A LOCOST's release says that it is a LongT5.
+    family = _Family(name, '', _OF_T5 if name == 'locost' else {})
 
-  def take(ours, key, default):
+  def take(ours, key, default=None):
     """The checked value of a key, or the default."""
+    own = model_keys.MODELS[name].get(ours)
+    if default is None and ours not in _REQUIRED:
+      default = own.default
     value = theirs.get(key)
     value = family.defaults.get(key, default) if value is None else value
     if value is None:
       raise InputError(f'{path} lacks the key {key!r}')
-    own = model_keys.MODELS[name].get(ours)
     files.check_value(path, key, value, own.kind if own else kinds.BOOLEAN)
     return float(value) if isinstance(default, float) else value
 
-  config = {'name': name} | {row[0]: take(*row) for row in KEYS[name]}
+  config = {'name': name} | {
+      ours: take(ours, key) for ours, key in KEYS[name].items()
+  }
   config |= family.ours
   if 'd_kv' in config:  # of the T5 family
     # transformers 5 calls every T5 tied; one whose output layer is its own has
@@ -356,12 +326,12 @@ def _base(name):
 def to_released(config):
   """Returns the config.json of a `config.model`: undoes `from_released`."""
   name = config['name']
+  defaults = {key: row.default for key, row in model_keys.MODELS[name].items()}
   theirs = {
-      key: config.get(ours, default)
-      for ours, key, default in KEYS[name]
-      if not (
-          key.startswith(f'{name}_') and config.get(ours, default) == default
-      )
+      key: (defaults | config)[ours]
+      for ours, key in KEYS[name].items()
+      if not key.startswith(f'{name}_')
+      or config.get(ours, defaults[ours]) != defaults[ours]
   }
   if name == 'locost':
     theirs.update(d_state=2 * config['d_state'])

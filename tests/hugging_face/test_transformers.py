@@ -249,6 +249,20 @@ def test_texts_of_100_documents(name, tmp_path):
   assert len(lengths) > 3
 
 
+@pytest.mark.parametrize('kind', configs._FAMILIES)
+def test_defaults_are_those_of_transformers(kind):
+  family = configs._FAMILIES[kind]
+  whole = getattr(transformers, f'{family.kind}Config')().to_dict()
+  keys = {'model_type', 'decoder_attention_heads', 'num_decoder_layers'}
+  keys |= {
+      theirs
+      for ours, theirs in configs.KEYS[family.name].items()
+      if ours in configs._REQUIRED
+  }
+  few = {key: whole[key] for key in keys & whole.keys()}
+  assert configs.from_released(few) == configs.from_released(whole)
+
+
 def absent_keys(kind):
   """The tensors that an export lacks: transformers makes them itself."""
   stacks = ('encoder', 'decoder') if kind == 'Pegasus' else ()
