@@ -9,6 +9,7 @@ import pytest
 from configs import default
 from locost_jax import __main__ as command_list
 from locost_jax import main
+from locost_jax.config import commands
 from locost_jax.config import help_pages
 from locost_jax.config import keys
 from locost_jax.config import schema
@@ -42,16 +43,14 @@ def test_a_flag_has_one_heading():
 def test_the_form_of_a_flag(monkeypatch):
   monkeypatch.setenv('COLUMNS', '60')
   values = flags.FlagValues()
-  flags.DEFINE_string('output', None, 'FILE: where it goes', flag_values=values)
-  flags.DEFINE_integer('top_k', 7, 'how many', flag_values=values)
-  flags.DEFINE_boolean('overwrite', False, 'replace', flag_values=values)
-  flags.DEFINE_enum(
-      'pages',
-      None,
-      ['spatial', 'discourse', 'document'],
-      'how text is cut ' 'into pages [as trained]',
-      flag_values=values,
-  )
+  choices = 'spatial', 'discourse', 'document'
+  table = {
+      'output': 'FILE: where it goes',
+      'top_k': (7, 'how many'),
+      'overwrite': (False, 'replace'),
+      'pages': (None, 'how text is cut into pages [as trained]', choices),
+  }
+  commands.define(values, table)
   assert help_pages.make('Does it.\n', values) == """Does it.
 
 Output:

@@ -26,11 +26,18 @@ def read_jsonl(path):
 
 def own_files(path, rows, **data):
   """Returns a config with rows for training and validation in a file."""
+  file = write_jsonl(path, rows)
+  return config_of(file, file, **data)
+
+
+def config_of(train='', validation='', gaps=False, **data):
+  """Returns a config of files; gaps: of gap sentences of their `text`."""
   config = default.get_config()
-  config.data.train_files = config.data.validation_files = write_jsonl(
-      path, rows
-  )
+  config.data.update(train_files=train, validation_files=validation)
   config.data.update(data)
+  if gaps:
+    config.gsg = dict(ratio=0.2)
+    config.data.input_field = 'text'
   return config
 
 

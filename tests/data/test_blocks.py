@@ -5,7 +5,6 @@ import time
 
 import pytest
 
-from configs import default
 from locost_jax.data import blocks
 from locost_jax.data import cache as cache_lib
 from locost_jax.data import records
@@ -16,6 +15,7 @@ from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests import products
 from tests.batches import BYTES
+from tests.data.rows import config_of
 from tests.data.rows import numbered
 from tests.data.rows import write_jsonl
 
@@ -35,11 +35,8 @@ def config(tmp_path):
   """Two shards of 23 and 10 rows."""
   write_jsonl(tmp_path / 'a0.jsonl', make_rows(23))
   write_jsonl(tmp_path / 'a1.jsonl', make_rows(10, 23))
-  config = default.get_config()
-  config.data.train_files = str(tmp_path / 'a?.jsonl')
-  config.data.validation_files = str(tmp_path / 'a1.jsonl')
-  config.data.max_input_length, config.data.max_target_length = 24, 10
-  return config
+  files = str(tmp_path / 'a?.jsonl'), str(tmp_path / 'a1.jsonl')
+  return config_of(*files, max_input_length=24, max_target_length=10)
 
 
 def build(config, path, show=lambda records: None, **keywords):

@@ -8,7 +8,6 @@ import signal
 import numpy as np
 import pytest
 
-from configs import default
 from locost_jax.data import cache as cache_lib
 from locost_jax.data import order
 from locost_jax.data import pipeline
@@ -20,6 +19,7 @@ from locost_jax.vocabularies import byte_vocabulary
 from tests import python
 from tests.batches import BYTES
 from tests.batches import take
+from tests.data.rows import config_of
 from tests.data.rows import locate
 from tests.data.rows import numbered
 from tests.data.rows import write_jsonl
@@ -27,13 +27,12 @@ from tests.data.rows import write_jsonl
 
 @pytest.fixture
 def config(tmp_path):
-  config = default.get_config()
-  config.data.train_files = write_jsonl(tmp_path / 'a.jsonl', numbered(9))
-  config.data.validation_files = write_jsonl(
-      tmp_path / 'b.jsonl', numbered(3, 100)
+  return config_of(
+      write_jsonl(tmp_path / 'a.jsonl', numbered(9)),
+      write_jsonl(tmp_path / 'b.jsonl', numbered(3, 100)),
+      max_input_length=24,
+      max_target_length=10,
   )
-  config.data.max_input_length, config.data.max_target_length = 24, 10
-  return config
 
 
 def open_all(config, directory, split='train'):

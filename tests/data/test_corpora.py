@@ -10,7 +10,6 @@ import pyarrow
 from pyarrow import parquet
 import pytest
 
-from configs import default
 from locost_jax.data import cache as cache_lib
 from locost_jax.data import corpora
 from locost_jax.data import corpus as corpus_lib
@@ -19,6 +18,7 @@ from locost_jax.data import streamed
 from locost_jax.data import tasks
 from locost_jax.errors import InputError
 from tests.batches import BYTES
+from tests.data.rows import config_of
 from tests.data.rows import read_all
 from tests.data.rows import store_tfds
 from tests.data.rows import write_jsonl
@@ -28,10 +28,8 @@ WITH_TFDS = [task for task, entry in corpora.TABLE.items() if entry.tfds]
 
 @pytest.fixture
 def config(tmp_path):
-  config = default.get_config()
-  config.data.corpora_dir = str(tmp_path / 'corpora')
-  config.data.tfds_dir = str(tmp_path / 'tfds')
-  return config
+  corpora_dir, tfds_dir = str(tmp_path / 'corpora'), str(tmp_path / 'tfds')
+  return config_of(corpora_dir=corpora_dir, tfds_dir=tfds_dir)
 
 
 def row(i, **more):
@@ -439,9 +437,7 @@ def test_asserted_corpora_are_tokenised_as_a_whole(
 
 def read_own(tmp_path, row, **data):
   path = write_jsonl(tmp_path / 'rows.jsonl', [row])
-  config = default.get_config()
-  config.data.update(test_files=path, **data)
-  found = corpus_lib.corpus(config)
+  found = corpus_lib.corpus(config_of(test_files=path, **data))
   return next(found.rows('test'))['references'], found.made_of('test')
 
 

@@ -12,12 +12,12 @@ import pyarrow
 from pyarrow import parquet
 import pytest
 
-from configs import default
 from locost_jax.data import file_formats
 from locost_jax.data import prepared_corpora
 from locost_jax.data import sources
 from locost_jax.data import tasks
 from locost_jax.errors import InputError
+from tests.data.rows import config_of
 from tests.data.rows import locate
 from tests.data.rows import read_all
 from tests.data.rows import story
@@ -77,13 +77,8 @@ def write(path, data):
 
 
 def make_config(train='', gaps=False, **data):
-  config = default.get_config()
-  config.data.update(train_files=train, vocabulary='byte', **data)
-  config.data.update(max_input_length=64, max_target_length=16)
-  if gaps:
-    config.gsg = dict(ratio=0.2)
-    config.data.input_field = 'text'
-  return config
+  data |= dict(vocabulary='byte', max_input_length=64, max_target_length=16)
+  return config_of(train, gaps=gaps, **data)
 
 
 def read(path, fields=('document', 'summary'), unit='file'):

@@ -467,32 +467,43 @@ def test_invalid_settings(tmp_path, data, message):
     tasks.check(config)
 
 
+SPATIAL, CHUNKS = {'data.pages': 'spatial'}, {'data.pages': 'chunks'}
+# Attention over only padding depends on the amount of padding.
+EMPTY = SPATIAL | {'data.empty_page': ''}
+RELEASE = SPATIAL | {'model.padding': 'release'}
+LONG = {'data.page_length': 1025}
+ONE = {'model.chunk': 'one', 'data.max_input_length': 1025}
+
+
 @pytest.mark.parametrize(
-    'name,data,message',
+    'name, keys, expected',
     [
-        ('pagesum', dict(pages=''), "pages='': pagesum reads pages: expected"),
-        ('pagesum', dict(pages='chunks'), 'pagesum reads pages: expected'),
-        ('bart', {}, 'bart reads a document as one sequence'),
-        ('pagesum', dict(page_length=1025), 'at most model.max_positions=1024'),
+        ('pagesum', {}, "pages='': pagesum reads pages: expected"),
+        ('pagesum', CHUNKS, 'pagesum reads pages: expected'),
+        ('bart', SPATIAL, 'bart reads a document as one sequence'),
+        ('pagesum', SPATIAL | LONG, 'at most model.max_positions=1024'),
+        ('pagesum', EMPTY, 7),
+        ('pagesum', RELEASE, 7),
+        ('pagesum', EMPTY | RELEASE, "empty_page='': with model.padding="),
+        ('simcas', ONE | {'data.max_input_length': 1024}, 0),
+        ('simcas', ONE, 'max_input_length=1025: .* at most'),
+        ('simcas', ONE | CHUNKS, "data.pages='chunks': simcas reads a"),
+        ('simcas', CHUNKS | LONG, 'page_length=1025: expected at most'),
     ],
 )
-def test_models_and_data_that_do_not_match(name, data, message):
+def test_models_and_data(name, keys, expected):
+  """Pages of a document, or why the model cannot read them."""
   config = default.get_config()
   config.model = getattr(default, name)()
-  config.data.update(dict(dict(pages='spatial'), **data))
-  with pytest.raises(InputError, match=message):
+  config.update_from_flattened_dict(keys)
+
+  def check():
     checks.check_reading(config)
     checks.check_positions(config)
+    return checks.pages_of(config)
 
-
-def test_unmasked_pages_have_tokens():
-  """Attention over only padding depends on the amount of padding."""
-  config = default.get_config()
-  config.model = default.pagesum()
-  config.data.update(dict(pages='spatial', empty_page=''))
-  checks.check_reading(config)
-  config.model.padding = 'release'
-  with pytest.raises(InputError, match="empty_page='': with model.padding="):
-    checks.check_reading(config)
-  config.data.empty_page = '.'
-  checks.check_reading(config)
+  if isinstance(expected, int):
+    assert check() == expected
+  else:
+    with pytest.raises(InputError, match=expected):
+      check()

@@ -5,7 +5,6 @@ import shutil
 
 import pytest
 
-from configs import default
 from locost_jax.data import cache as cache_lib
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import corpus_rows
@@ -15,6 +14,7 @@ from locost_jax.data import streamed as streamed_lib
 from tests import golden_records
 from tests.batches import BYTES
 from tests.data import test_gsg
+from tests.data.rows import config_of
 from tests.data.rows import locate
 
 GOLDEN = json.loads(golden_records.FILE.read_text())
@@ -52,9 +52,7 @@ def place(tmp_path, monkeypatch):
       'stat_files',
       lambda files: [['/data/train.jsonl', 43, 1.7e9]],
   )
-  config = default.get_config()
-  config.data.train_files = str(path)
-  return locate(config, tmp_path / 'caches')
+  return locate(config_of(str(path)), tmp_path / 'caches')
 
 
 def test_caches_of_earlier_releases_stay_valid(tmp_path, monkeypatch):
@@ -90,12 +88,11 @@ def test_new_records_have_plain_text_and_begun_ones_their_own(
   )
   for i in range(2):
     (tmp_path / f'{i}.jsonl').write_text(json.dumps(row) + '\n')
-  config = default.get_config()
-  files = f'{tmp_path}/*.jsonl'
-  config.data.update(train_files=files, validation_files=files)
-  config.data.update(max_input_length=999, max_target_length=999)
-  config.data.update(input_field='text' if form == 'gsg' else 'document')
-  config.gsg = dict(strategy='lead', ratio=0.3) if form == 'gsg' else None
+  files = [f'{tmp_path}/*.jsonl'] * 2
+  config = config_of(*files, max_input_length=999, max_target_length=999)
+  if form == 'gsg':
+    config.gsg = dict(strategy='lead', ratio=0.3)
+    config.data.input_field = 'text'
   if form == 'document':
     config.data.update(pages=form, num_pages=2, page_length=400)
   if streamed:
@@ -138,8 +135,7 @@ def test_texts_of_another_script_have_another_cache(tmp_path):
   for text in 'One. Two. Three.', test_gsg.RUSSIAN, 'एक। दो। तीन।':
     path = tmp_path / 'train.jsonl'
     path.write_text(json.dumps(dict(document=text)) + '\n')
-    config = default.get_config()
-    config.data.train_files = str(path)
+    config = config_of(str(path))
     for strategy in 'independent', 'lead':
       config.gsg = dict(strategy=strategy)
       keys.append(locate(config)[1])
@@ -156,8 +152,7 @@ def test_a_raised_version_makes_another_cache(module, tmp_path, monkeypatch):
 
 
 def test_a_raised_version_makes_another_built_in_corpus(monkeypatch):
-  config = default.get_config()
-  config.data.task = 'python_docs_summary'
+  config = config_of(task='python_docs_summary')
   before = corpus_lib.corpus(config).made_of('train')
   monkeypatch.setitem(record_versions.VERSIONS, 'sources', 2)
   assert corpus_lib.corpus(config).made_of('train') != before

@@ -2,7 +2,6 @@
 
 import pytest
 
-from configs import default
 from locost_jax.data import cache as cache_lib
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import corpus_rows
@@ -15,29 +14,20 @@ from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_training
 from tests import python
 from tests.batches import BYTES
+from tests.data.rows import config_of
 from tests.data.rows import read_all
 from tests.data.rows import story
 from tests.data.rows import write_jsonl
 
 
-def make_config(train='', validation='', gaps=False, **data):
-  config = default.get_config()
-  config.data.train_files, config.data.validation_files = train, validation
-  if gaps:
-    config.gsg = dict(ratio=0.2)
-    config.data.input_field = 'text'
-  config.data.update(data)
-  return config
-
-
 def test_check_passes(tmp_path):
   shown = write_jsonl(tmp_path / 's.jsonl', [dict(document='a', summary='b')])
   hidden = write_jsonl(tmp_path / 'h.jsonl', [dict(document='a', summary='')])
-  tasks.check(make_config(shown, shown, test_files=hidden))
+  tasks.check(config_of(shown, shown, test_files=hidden))
   rows = [dict(text=story(i)) for i in range(9)]
   packed = write_jsonl(tmp_path / 'a.jsonl.gz', rows)
-  tasks.check(make_config(packed, gaps=True, vocabulary='byte'))
-  tasks.check(make_config(task='python_docs_summary'))
+  tasks.check(config_of(packed, gaps=True, vocabulary='byte'))
+  tasks.check(config_of(task='python_docs_summary'))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +60,7 @@ def test_check_names_the_error(tmp_path, data, message):
     data = dict(dict(train_files='ok'), **data)
   data = {key: paths.get(value, value) for key, value in data.items()}
   with pytest.raises(InputError, match=message) as error:
-    tasks.check(make_config(**data))
+    tasks.check(config_of(**data))
   assert '\n' not in str(error.value)
 
 
@@ -80,7 +70,7 @@ def test_check_names_the_error(tmp_path, data, message):
 @pytest.mark.parametrize('task', ['', 'govreport'])
 def test_training_needs_training_files(tmp_path, files, task):
   path = write_jsonl(tmp_path / 'a.jsonl', [dict(document='A.', summary='B.')])
-  config = make_config(task=task, cache_dir=str(tmp_path))
+  config = config_of(task=task, cache_dir=str(tmp_path))
   config.data.update({f'{split}_files': path for split in files})
   tasks.check(config)  # an evaluation needs no more
   for check in (tasks.check_training, tasks.find_vocabulary):
@@ -100,14 +90,14 @@ def test_training_needs_training_files(tmp_path, files, task):
 )
 def test_check_of_gap_sentences(tmp_path, settings, message):
   rows = [dict(text='Too short.')] * 3
-  config = make_config(write_jsonl(tmp_path / 'a.jsonl', rows), gaps=True)
+  config = config_of(write_jsonl(tmp_path / 'a.jsonl', rows), gaps=True)
   config.gsg = settings
   with pytest.raises(InputError, match=message):
     tasks.check(config)
 
 
 def test_settings_that_contradict_the_task():
-  config = make_config(task='python_docs_summary')
+  config = config_of(task='python_docs_summary')
   config.gsg = dict()
   with pytest.raises(InputError, match='python_docs_summary summarises'):
     tasks.check(config)
@@ -121,7 +111,7 @@ def test_held_out_rows_are_never_trained_on(tmp_path):
         for i in range(500)
     ]
     write_jsonl(tmp_path / f'{name}.jsonl', rows)
-  config = make_config(str(tmp_path / '?.jsonl'), query_field='query')
+  config = config_of(str(tmp_path / '?.jsonl'), query_field='query')
   config.data.test_files = str(tmp_path / 'a.jsonl')
   train, validation, test = (
       [row['inputs'] for row in read_all(config, split)]
@@ -149,7 +139,7 @@ def test_a_small_corpus_holds_one_row_out(tmp_path, gaps):
       dict(text=text, document=text, summary='A cat.') for text in texts
   ]
   rows = rows if gaps else rows[1:]
-  config = make_config(write_jsonl(tmp_path / 'a.jsonl', rows), gaps=gaps)
+  config = config_of(write_jsonl(tmp_path / 'a.jsonl', rows), gaps=gaps)
   tasks.check(config)
   train, validation = (read_all(config, s) for s in ('train', 'validation'))
   assert len(validation) == 1 and len(train) == len(rows) - 1
@@ -170,7 +160,7 @@ def test_gap_sentence_task_equals_plain_python(tmp_path, pieces):
       tmp_path / 'a.jsonl',
       [dict(text=t, id=str(i)) for i, t in enumerate(texts)],
   )
-  config = make_config(file, file, gaps=True)
+  config = config_of(file, file, gaps=True)
   config.gsg = dict(ratio=0.4, strategy='lead')
   config.data.update(max_input_length=40, max_target_length=12)
   make = preprocessors.maker(corpus_lib.corpus(config), config.data, pieces)
@@ -200,7 +190,7 @@ def test_shards_of_a_task_in_seqio(tmp_path, pieces):
         tmp_path / f'{name}.jsonl',
         [dict(document=f'{name} {i}', summary='s') for i in range(4)],
     )
-  config = make_config(str(tmp_path / '?.jsonl'), str(tmp_path / 'a.jsonl'))
+  config = config_of(str(tmp_path / '?.jsonl'), str(tmp_path / 'a.jsonl'))
   task = seqio_tasks.task_of(config, 'jsonl', pieces)
 
   def shard(index, count):
@@ -244,7 +234,7 @@ def test_a_cache_of_the_installed_documentation_is_read_on(
     tmp_path, monkeypatch
 ):
   """Runs begun before the corpus was a file continue with their records."""
-  config = make_config(task='python_docs_summary')
+  config = config_of(task='python_docs_summary')
   rows = [dict(id='old', document='The old text of it.', summary='Old.')]
   read = lambda split, gap_sentences: [] if gap_sentences else rows
   monkeypatch.setattr(corpus_lib, 'built_in_rows', read)

@@ -8,13 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import default
 from locost_jax import models
 from locost_jax.errors import InputError
 from locost_jax.models import flops
 from locost_jax.models import selector as selector_lib
 from locost_jax.ops import chunks
-from locost_jax.runs import checks
 from tests import products
 from tests.models import small
 from tests.models.small import BART as SMALL
@@ -337,20 +335,3 @@ def test_one_chunk_is_one_sequence():
       for chunk, read in (('one', (2, 32)), ('many', (2, 1, 32)))
   )
   assert own == of_many
-
-  config = default.get_config()
-  config.model = default.simcas()
-  config.model.chunk = 'one'
-  config.data.max_input_length = 1024
-  checks.check_reading(config)
-  checks.check_positions(config)
-  assert checks.pages_of(config) == 0
-  config.data.max_input_length = 1025
-  with pytest.raises(InputError, match='max_input_length=1025: .* at most'):
-    checks.check_positions(config)
-  config.data.pages = 'chunks'
-  with pytest.raises(InputError, match="data.pages='chunks': simcas reads a"):
-    checks.check_reading(config)
-  config.model.chunk, config.data.page_length = 'many', 1025
-  with pytest.raises(InputError, match='page_length=1025: expected at most'):
-    checks.check_positions(config)
