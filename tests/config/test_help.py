@@ -32,7 +32,9 @@ def test_each_flag_once_under_a_heading(command, run_command, monkeypatch):
   module.define_flags(values, ['x'])
   assert sorted(shown) == sorted(set(values))
   assert max(map(len, out.splitlines())) <= 80
-  assert 'alsologtostderr' not in out
+  assert 'alsologtostderr' not in out and 'vocabulary_size' not in out
+  # The file of the config, not its keys.
+  assert ('[configs/default.py]' in out) == command.startswith('data.')
 
 
 def test_a_flag_has_one_heading():
