@@ -396,6 +396,6 @@ def test_bad_files(trained, tmp_path):
   (tmp_path / 'words.txt').write_text('a b')
   with pytest.raises(InputError, match='words.txt: expected a file called'):
     vocabulary_lib.load_vocabulary(tmp_path / 'words.txt')
-  with pytest.raises(InputError, match='tokenizer.json'):
+  with pytest.raises(InputError, match='spiece.model, tokenizer.json, vocab'):
     vocabulary_lib.load_vocabulary(tmp_path)
   assert not tokenizer_vocabulary.is_in(tmp_path)

@@ -127,13 +127,11 @@ def test_parameters_load_as_numpy_without_the_optimiser(run):
 
 
 def test_without_a_score_the_latest_is_loaded(tmp_path):
-  with states.open_run(tmp_path) as checkpointer:
-    checkpointer.save(0, _state(0))
-    checkpointer.save(3, _state(3), {'eval/x/loss': 1.0})
-    assert checkpointer.best_step() is None
+  directory = states.save(tmp_path, [None, None, {'eval/x/loss': 1.0}])
+  assert checkpoint.best_step(directory) is None
   assert checkpoint.find(tmp_path).name == '3'
   settings = dict(steps=9, eval_every=1, patience=3)
-  assert checkpoint.is_finished(tmp_path / 'checkpoints', settings)
+  assert checkpoint.is_finished(directory, settings)
 
 
 def test_a_save_is_a_snapshot(tmp_path):
@@ -149,16 +147,15 @@ def test_a_save_is_a_snapshot(tmp_path):
   np.testing.assert_array_equal(checkpoint.load_params(tmp_path)['a'], expected)
 
 
-def test_a_partial_step_is_not_a_checkpoint(run, tmp_path):
-  with states.open_run(tmp_path) as checkpointer:
-    checkpointer.save(1, _state(1))
+def test_a_partial_step_is_not_a_checkpoint(tmp_path):
+  directory = states.save(tmp_path, [None])
   # The files of a run that was killed during a save.
-  half = tmp_path / 'checkpoints' / '2.orbax-checkpoint-tmp' / 'params'
+  half = directory / '2.orbax-checkpoint-tmp' / 'params'
   half.mkdir(parents=True)
   assert checkpoint.find(tmp_path).name == '1'
   with states.open_run(tmp_path) as checkpointer:
     assert checkpointer.latest_step() == 1
-    checkpointer.save(2, _state(2))
+    checkpointer.save(2, states.make(2))
   assert not half.exists()
   assert checkpoint.find(tmp_path).name == '2'
 
@@ -177,9 +174,7 @@ def test_directories_without_a_checkpoint(tmp_path):
 
 
 def test_a_checkpoint_that_cannot_be_restored_is_one_line(tmp_path):
-  with states.open_run(tmp_path) as checkpointer:
-    checkpointer.save(1, _state(1))
-  step = tmp_path / 'checkpoints' / '1'
+  step = states.save(tmp_path, [None]) / '1'
   (step / 'params' / 'manifest.ocdbt').unlink()
   (step / 'params' / '_METADATA').write_text('{')
   manifest.write(step)
@@ -238,17 +233,14 @@ def test_a_kill_while_removing_is_no_damage(tmp_path, monkeypatch, capfd):
   def remove_one_file(path, *_, **__):
     next(path for path in Path(path).rglob('*') if path.is_file()).unlink()
 
-  opened = states.open_run(tmp_path, keep_latest=1, keep_best=0)
-  with monkeypatch.context() as patch, opened as checkpointer:
+  with monkeypatch.context() as patch:
     patch.setattr(shutil, 'rmtree', remove_one_file)
-    for step in (1, 2):
-      checkpointer.save(step, _state(step))
-  directory = tmp_path / 'checkpoints'
+    directory = states.save(tmp_path, [None] * 2, keep_latest=1, keep_best=0)
   assert len(list(directory.iterdir())) == 2
   assert checkpoint.list_steps(directory) == [2]
   with states.open_run(tmp_path) as checkpointer:
     assert checkpointer.set_damaged_aside() == 2
-    checkpointer.save(3, _state(3))
+    checkpointer.save(3, states.make(3))
   assert capfd.readouterr().err == ''
   assert states.steps(directory) == ['2', '3']
 

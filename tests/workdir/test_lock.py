@@ -112,15 +112,6 @@ def test_reading_commands_need_no_lock(tmp_path, arguments, succeed, request):
   succeed(main, *arguments, '--evaluate')
 
 
-def test_a_refused_command_leaves_no_lock(tmp_path, arguments, run_command):
-  run, wrong = tmp_path / 'run', '--config.train.steps=-1'
-  assert run_command(main, *arguments, wrong)[0] == 2
-  assert not run.exists()
-  run.mkdir()
-  assert run_command(main, *arguments, wrong)[0] == 2
-  assert not list(run.iterdir())
-
-
 def test_only_empty_new_directories_are_removed(tmp_path):
   """Another run may have started in the same parent directory."""
   workdir = tmp_path / 'runs' / 'mine'
