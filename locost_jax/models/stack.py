@@ -97,12 +97,12 @@ def lay_written(h):
 
 
 class Layer(nn.Module):
-  """A layer of an encoder: branches of h [B, L, D], the last a feed-forward."""
+  """A layer of a stack: branches of h [B, L, D], the last a feed-forward."""
 
   config: model_config.ModelConfig
   dtype: jnp.dtype
 
-  along = mesh_lib.SEQUENCE  # the mesh axis that the length is split over
+  along = mesh_lib.SEQUENCE  # splits the length; a decoder's: None
 
   def setup(self):
     c = self.config
