@@ -17,14 +17,14 @@ os.environ.setdefault('JAX_PLATFORMS', 'cpu')
 os.environ.setdefault('LOCOST_JAX_CACHE', 'off')
 # Tests compile many programs and run each briefly, so optimise little. Set
 # XLA_FLAGS to override: `XLA_FLAGS= python -m pytest` tests users' programs.
-FLAGS = [
-    '--xla_llvm_disable_expensive_passes=true',
-    '--xla_backend_optimization_level=0',
-    '--xla_cpu_parallel_codegen_split_count=1',
-]
-if int(metadata.version('jaxlib').split('.')[1]) < 12:  # later: unknown
-  FLAGS += ['--xla_cpu_use_fusion_emitters=false']
-os.environ.setdefault('XLA_FLAGS', ' '.join(FLAGS))
+os.environ.setdefault(
+    'XLA_FLAGS',
+    '--xla_llvm_disable_expensive_passes=true '
+    '--xla_backend_optimization_level=0 '
+    '--xla_cpu_parallel_codegen_split_count=1'
+    + ' --xla_cpu_use_fusion_emitters=false'
+    * metadata.version('jaxlib').startswith(('0.10.', '0.11.')),
+)
 
 import pytest  # pylint: disable=g-import-not-at-top
 

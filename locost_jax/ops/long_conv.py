@@ -116,11 +116,11 @@ def group_size(batch, channels, n, backend=None):
   """The number of channels that are transformed at once; n: their `numbers`.
 
   CPU: all if they fit CPU_ALL_BYTES, else as many, a power of two, as fit
-  CPU_GROUP_BYTES, at least CPU_GROUP (so that 2 threads have work: jax before
-  0.12 takes one, openxla/xla#46345). TPU: as many as fit TPU_GROUP_BYTES, so
-  that they stay in its vector memory, 128 MiB of a v5e, if these fill a tile.
-  Else, and on a GPU: as many as fit a complex work area of GROUP_BYTES (above
-  4 GB cuFFT fails, jax#9591).
+  CPU_GROUP_BYTES, at least CPU_GROUP, so that all threads have work (jax 0.10
+  takes one inside a program, openxla/xla#46345). TPU: as many as fit
+  TPU_GROUP_BYTES, so that they stay in its vector memory, 128 MiB of a v5e, if
+  these fill a tile. Else, and on a GPU: as many as fit a complex work area of
+  GROUP_BYTES (above 4 GB cuFFT fails, jax#9591).
   """
   backend = backend or mesh_lib.platform()
   if backend == 'cpu':

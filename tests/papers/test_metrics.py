@@ -130,7 +130,7 @@ def test_submission(tmp_path, run_command):
     [
         ('--metrics=localit', 'did you mean locality?'),
         ('--metrics=judge --model=x', '--base_url=: expected an address'),
-        ('--metrics=rouge --sample=0', '--sample=0: 0 is not an integer'),
+        ('--metrics=rouge --sample=0', '--sample=0: expected an integer, 1'),
         ('--compare=x --correlation', 'expected one of them'),
     ],
 )
