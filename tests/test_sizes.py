@@ -13,8 +13,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 BUDGETS = {
-    'lines of locost_jax/': 38_005,  # with templates, CSS and JS
-    'lines of code in locost_jax/': 24_420,
+    'lines of locost_jax/': 38_020,  # with templates, CSS and JS
+    'lines of code in locost_jax/': 24_430,
     'lines of configs/ and launch/': 2_735,
     'lines of papers/ and bench/': 4_390,
     'lines of tests/': 40_855,  # of Python

@@ -227,10 +227,26 @@ class RMSNorm(nn.Module):
     return x.astype(self.dtype)
 
 
-# transformers' names: 'gelu' is the exact (erf) GELU, 'gelu_new' has a tanh.
+@jax.custom_jvp
+def _erfc(x):
+  return jax.lax.erfc(x)
+
+
+# The rule of jax 0.12 fails inside `shard_map`.
+_erfc.defjvps(
+    lambda d, _, x: -2 / math.sqrt(math.pi) * (d * jnp.exp(-jnp.square(x)))
+)
+
+
+def gelu(x):
+  """The exact GELU, x Phi(x), with Phi the normal distribution function."""
+  return 0.5 * x * _erfc(-x * math.sqrt(0.5))
+
+
+# transformers' names: 'gelu' is the exact GELU, 'gelu_new' has a tanh.
 ACTIVATIONS = {
     'relu': nn.relu,
-    'gelu': functools.partial(nn.gelu, approximate=False),
+    'gelu': gelu,
     'gelu_new': functools.partial(nn.gelu, approximate=True),
     'silu': nn.silu,
 }
