@@ -64,7 +64,7 @@ def define_flags(values, argv):
   """Defines this command's flags."""
   commands.define_config(values, argv, 'configs/default.py')
   table = {
-      'lengths': (f'N,N,...: input lengths in tokens [{",".join(LENGTHS)}]'),
+      'lengths': f'N,N,...: input lengths in tokens [{",".join(LENGTHS)}]',
       'batch_size': (1, 'documents per batch'),
       'tokens': (
           'tokens to write [pages: 32; generate: config.decode.max_length]; '

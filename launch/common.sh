@@ -146,7 +146,7 @@ expect_gpus() {
 }
 
 # combine_statuses STATUS...: sets `combined`, one status for all hosts: 2
-# (wrong input) if any host has it, else 143 (SIGTERM) or 75 (watchdog), else
+# (wrong input) if any host has it, else 143 (SIGTERM), else 75 (a hang), else
 # the first other bad one, because hosts whose peers have gone end with any.
 combine_statuses() {
   case " $* " in

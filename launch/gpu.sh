@@ -15,7 +15,7 @@
 # SIGTERM and ctrl-C are sent to all hosts: the run saves and ends. If the run
 # fails on one host, the script ends the others: with SIGTERM, and with SIGKILL
 # LAUNCH_GRACE seconds later [60]. The exit status is 2 (wrong input) if any
-# host has it, else 143 (SIGTERM) or 75 (a hang), else the first other bad one.
+# host has it, else 143 (SIGTERM), 75 (a hang), or the first other bad one.
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=launch/common.sh

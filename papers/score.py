@@ -38,7 +38,6 @@ from locost_jax.evaluation import predictions
 from locost_jax.evaluation.metrics import intervals
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
-from locost_jax.summarizing import results
 from papers import bertscore
 from papers import blanc
 from papers import judge
@@ -250,10 +249,14 @@ def pearson(columns):
 
 def _check_new(flag, target, overwrite, source):
   """Raises an InputError unless a file is new, or may be replaced."""
-  files.check_regular(target, f'--{flag}={target}')
-  is_source = os.path.exists(target) and os.path.samefile(target, source)
-  if is_source or not overwrite:
-    results.refuse_existing(target, flag)
+  where = f'--{flag}={target}'
+  files.check_regular(target, where)
+  if os.path.exists(target) and (
+      not overwrite or os.path.samefile(target, source)
+  ):
+    raise InputError(
+        f'{where}: exists already; expected a new file, or --overwrite'
+    )
 
 
 def _write(where, target, value):

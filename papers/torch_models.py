@@ -12,7 +12,6 @@ import numpy as np
 from locost_jax import files
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import hub
-from locost_jax.summarizing import reading
 
 _MOST_TOKENS = 10**6  # for a model without a limit
 # Their first position is the padding id + 1.
@@ -92,8 +91,9 @@ def pad(torch, loaded, rows):
   """Pads lists of ids: returns (ids [B, L], mask [B, L]) on the device."""
   length = max(map(len, rows))
   fill = loaded.tokenizer.pad_token_id or 0
-  padded = reading.pad([[row] for row in rows], (length,), fill)
-  return [torch.as_tensor(x).long().to(loaded.device) for x in padded]
+  padded = [row + [fill] * (length - len(row)) for row in rows]
+  mask = [[i < len(row) for i in range(length)] for row in rows]
+  return [torch.tensor(x).long().to(loaded.device) for x in (padded, mask)]
 
 
 def embed(loaded, rows, layer=-1):

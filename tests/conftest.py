@@ -17,6 +17,7 @@ os.environ.setdefault('JAX_PLATFORMS', 'cpu')
 os.environ.setdefault('LOCOST_JAX_CACHE', 'off')
 # Tests compile many programs and run each briefly, so optimise little. Set
 # XLA_FLAGS to override: `XLA_FLAGS= python -m pytest` tests users' programs.
+# jaxlib 0.12 aborts at the last flag, which it does not know.
 os.environ.setdefault(
     'XLA_FLAGS',
     '--xla_llvm_disable_expensive_passes=true '

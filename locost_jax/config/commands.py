@@ -325,15 +325,16 @@ def define(values, table):
   """
   for name, row in table.items():
     default, text, *choices = (None, row) if isinstance(row, str) else row
-    for known in choices:
+    if choices:
+      (known,) = choices
       if isinstance(known, dict):
         text = explain(text, known)
       flags.DEFINE_enum(name, default, list(known), text, flag_values=values)
-    if not choices:
-      kind = type(default)
-      if default is None:
-        kind = schema.table.FLAGS.get(name, kinds.TEXT).type
-      _DEFINE[kind](name, default, text, flag_values=values)
+      continue
+    kind = type(default)
+    if default is None:
+      kind = schema.table.FLAGS.get(name, kinds.TEXT).type
+    _DEFINE[kind](name, default, text, flag_values=values)
 
 
 def explain(text, meanings):

@@ -164,7 +164,7 @@ class PositionEmbedding(nn.Module):
 
 
 class Positioned(nn.Module):
-  """A stack with positions and norms, in front of its class among the bases."""
+  """Adds positions and norms to a stack, the next class among the bases."""
 
   def setup(self):
     super().setup()

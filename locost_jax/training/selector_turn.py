@@ -43,7 +43,7 @@ METRICS = (
 
 
 class Turned(NamedTuple):
-  """What a turn changes."""
+  """The parts of a step's state that a turn changes, and its metrics."""
 
   params: Any  # the whole tree
   opt_state: Any  # the selector's
