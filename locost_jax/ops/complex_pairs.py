@@ -51,6 +51,15 @@ def squares(log_z, length):
   return exp((steps * log_z[0], steps * log_z[1]))
 
 
+def beside_one(z):
+  """1 and z along a new axis, for `powers`: pair of [..., N] -> [..., 2, N]."""
+  re, im = z
+  return (
+      jnp.stack([jnp.ones_like(re), re], -2),
+      jnp.stack([jnp.zeros_like(im), im], -2),
+  )
+
+
 def powers(of_two, length):
   """z^0 .. z^(length-1) along a new axis: pair of [..., length, N].
 
@@ -58,17 +67,14 @@ def powers(of_two, length):
   errors that do not grow with the power.
 
   Args:
-    of_two: pair of [S, ..., N], z^(2^i) of `squares`, for at least this length.
+    of_two: pair of [S, ..., 2, N], 1 and z^(2^i) (`beside_one` of `squares`),
+      for at least this length.
   """
   bits = index(length)
-  _, *shape, N = of_two[0].shape
   if bits < 2:
-    re, im = (part[0] for part in of_two)
-    return (
-        jnp.stack([jnp.ones_like(re), re], -2)[..., :length, :],
-        jnp.stack([jnp.zeros_like(im), im], -2)[..., :length, :],
-    )
+    return tuple(part[0][..., :length, :] for part in of_two)
   h = bits // 2
+  _, *shape, _, N = of_two[0].shape
   high = powers(tuple(z[h:] for z in of_two), 1 << (bits - h))
   table = multiply(
       tuple(part[..., :, None, :] for part in high),

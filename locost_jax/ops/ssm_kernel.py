@@ -145,6 +145,8 @@ def _kernel_backward(length, T, A, group, kept, d_K):
   long on a CPU.
   """
   log_z, w = kept
+  if mesh_lib.platform() == 'cpu' and T < length:
+    T *= 2  # 0.8 times the time at 4K and 16K tokens
   (G, D, N), C = log_z[0].shape, w[0].shape[0]
   blocks = -(-length // (A * T))
   z = complex_pairs.squares(log_z, blocks * A * T)
@@ -210,6 +212,7 @@ def _take(piece, pair, axis):
 
 def _tables(z, T, A, blocks):
   """Tables z^b [G, D, T, N], z^(aT) [G, D, A, N], z^(kAT); z of `squares`."""
+  z = _settle(complex_pairs.beside_one(z))
   of_tiles, of_blocks = (
       tuple(part[complex_pairs.index(lags) :] for part in z)
       for lags in (T, A * T)
@@ -285,7 +288,7 @@ def _sums_of_tiles(log_z, u, T):
   """`weighted_sums` of all channels at once; T divides L."""
   (G, D, N), (C, _, L) = log_z[0].shape, u.shape
   u = u.reshape(G, C // G, D, L // T, T)
-  z = complex_pairs.squares(log_z, L)
+  z = complex_pairs.beside_one(complex_pairs.squares(log_z, L))
   outer = complex_pairs.powers(
       tuple(part[complex_pairs.index(T) :] for part in z), L // T
   )
