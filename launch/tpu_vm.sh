@@ -7,7 +7,6 @@
 #               needed after a preemption, until the run has ended, or has been
 #               restarted RESTARTS times without a new checkpoint. You can
 #               interrupt and repeat it; the run does not depend on it
-#   create      requests the TPU and waits until it is ready
 #   setup       installs code and packages on all workers
 #   preflight   checks the run without training
 #   run         starts the run on all workers
@@ -17,7 +16,7 @@
 #   stop        saves and ends the run; continue will not start it again
 #   delete      deletes the TPU, which ends its costs
 #
-# FILE [launch/my.env] is a copy of launch/example.env. continue, create, setup and
+# FILE [launch/my.env] is a copy of launch/example.env. continue, setup and
 # preflight first check the run on this machine (launch/check_run.py). --dry_run
 # prints the commands without running them; for continue, those of a first start.
 # LAUNCH_POLL: seconds between two checks of the state [60]. LAUNCH_MOST_SENT:
@@ -59,9 +58,8 @@ capture() {
 
 # read_state: sets `answer` to the state of the TPU, '' if it does not exist.
 read_state() {
-  local kind=queued-resources key=state.state
-  [ "$CAPACITY" != on-demand ] || kind=tpu-vm key=state
-  capture tpus "$kind" list "--filter=name~/$TPU_NAME\$" "--format=value($key)"
+  capture tpus queued-resources list "--filter=name~/$TPU_NAME\$" \
+    '--format=value(state.state)'
 }
 
 # read_worker_states: sets `answer` to one line per worker, `locost_jax: ...`.
@@ -139,30 +137,9 @@ need() {
 
 request() {
   comment "request $TPU_NAME"
-  local flags=("--accelerator-type=$ACCELERATOR_TYPE")
-  [ "${#CREATE[@]}" = 0 ] || flags+=("${CREATE[@]}")
-  case $CAPACITY in
-    on-demand)
-      tpus tpu-vm create "$TPU_NAME" "--version=$RUNTIME_VERSION" \
-        "${flags[@]}"
-      return ;;
-    spot) flags+=(--spot) ;;
-  esac
   tpus queued-resources create "$TPU_NAME" "--node-id=$TPU_NAME" \
-    "--runtime-version=$RUNTIME_VERSION" "${flags[@]}"
-}
-
-create() {
-  request
-  while read_state; do
-    case $answer in
-      ACTIVE | READY) return ;;
-      SUSPENDED | FAILED | PREEMPTED | TERMINATED)
-        report "$TPU_NAME is $answer: delete it, then create it again"
-        return 1 ;;
-    esac
-    pause "$TPU_NAME is ${answer:-not created yet}"
-  done
+    "--runtime-version=$RUNTIME_VERSION" \
+    "--accelerator-type=$ACCELERATOR_TYPE" ${CREATE[@]+"${CREATE[@]}"}
 }
 
 # copy FILE NAME: copies a file to all workers.
@@ -203,7 +180,7 @@ status() {
   read_state
   [ -n "$DRY_RUN" ] || echo "$TPU_NAME: ${answer:-does not exist}"
   case $answer in
-    ACTIVE | READY)
+    ACTIVE)
       read_worker_states
       [ -n "$DRY_RUN" ] || printf '%s\n' "$answer" ;;
   esac
@@ -223,11 +200,7 @@ stop() {
 
 delete() {
   comment "the next line deletes $TPU_NAME and its disks; WORKDIR stays"
-  if [ "$CAPACITY" = on-demand ]; then
-    tpus tpu-vm delete "$TPU_NAME" --quiet
-  else
-    tpus queued-resources delete "$TPU_NAME" --force --quiet
-  fi
+  tpus queued-resources delete "$TPU_NAME" --force --quiet
 }
 
 # end STATUS MESSAGE: exits; the TPU stays.
@@ -247,13 +220,11 @@ continue_run() {
     fi
     case $answer in
       '') request ;;
-      SUSPENDED | FAILED | PREEMPTED | TERMINATED)
+      SUSPENDED | FAILED)
         count_restart "$TPU_NAME is $answer" 143
         report "$TPU_NAME is $answer: deleting it, to create it again"
         delete || pause "$TPU_NAME could not be deleted" ;;
-      ACTIVE | READY) continue_on_workers ;;
-      STOP*) fail "$TPU_NAME is $answer: expected a TPU that nobody stopped;" \
-        'start or delete it' ;;
+      ACTIVE) continue_on_workers ;;
       *) pause "$TPU_NAME is $answer" ;;
     esac
   done
@@ -321,7 +292,7 @@ EOF
 # --- The command line --------------------------------------------------------
 
 main() {
-  local word command='' ready=ACTIVE
+  local word command=''
   for word in "$@"; do
     take_option "$word" && continue
     case $word in
@@ -333,7 +304,7 @@ main() {
     esac
   done
   case $command in
-    create | setup | preflight | status | logs | stop | delete) ;;
+    setup | preflight | status | logs | stop | delete) ;;
     run) command=start ;;
     continue) command=continue_run ;;
     '') fail 'expected a command; --help lists them' ;;
@@ -345,17 +316,17 @@ main() {
     v5e-*) ACCELERATOR_TYPE=v5litepod-${ACCELERATOR_TYPE#v5e-} ;;  # gcloud's
   esac
   case $CAPACITY in
-    spot | queued) ;;
-    on-demand) ready=READY ;;
-    *) fail "$ENV_FILE: CAPACITY=$CAPACITY: expected spot, queued or on-demand"
+    spot) CREATE+=(--spot) ;;
+    queued) ;;
+    *) fail "$ENV_FILE: CAPACITY=$CAPACITY: expected spot or queued" ;;
   esac
-  ASSUMED=("$ready" 'locost_jax: running')
+  ASSUMED=(ACTIVE 'locost_jax: running')
   if [ "$command" = continue_run ]; then
-    ASSUMED=('' "$ready" 'locost_jax: bare' "$ready" 'locost_jax: unchecked'
-             "$ready" 'locost_jax: new' "$ready" 'locost_jax: ended 0')
+    ASSUMED=('' ACTIVE 'locost_jax: bare' ACTIVE 'locost_jax: unchecked'
+             ACTIVE 'locost_jax: new' ACTIVE 'locost_jax: ended 0')
   fi
   case $command in
-    create | setup | preflight | continue_run) check_run ;;
+    setup | preflight | continue_run) check_run ;;
   esac
   "$command"
 }

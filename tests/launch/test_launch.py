@@ -63,7 +63,7 @@ def test_scripts_use_no_features_missing_in_bash_of_macos():
         ('FLAG=--odd=\n', 'EXPECT=many\n', 'expected EXPECT=vocabulary=32100'),
         ('ADDED=two words', 'two words', 'expected ENVIRONMENT=NAME=value'),
         ('ZONE=', 'ZONE=a\nZONE=', 'line 9: ZONE: expected once'),
-        ('=spot', '=cheap', 'CAPACITY=cheap: expected spot, queued or on-de'),
+        ('=spot', '=cheap', 'CAPACITY=cheap: expected spot or queued'),
         (
             '/mnt/runs',
             's3://b',

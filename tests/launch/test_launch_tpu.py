@@ -76,22 +76,13 @@ STOP = workers('bash locost/worker.sh stop')
 STARTED = [LOOK, ASK, *SETUP, LOOK, ASK, PREFLIGHT, LOOK, ASK, START]
 STARTED += [LOOK, ASK]
 NAMED = 'tail -n 100 -F locost/log | sed -u "s/^/$(hostname): /"'
-# The calls of other capacities.
-LOOK_ON_DEMAND = tpus('tpu-vm list --filter=name~/slice$ --format=value(state)')
-DELETE_ON_DEMAND = tpus('tpu-vm delete slice --quiet')
-CREATE_QUEUED = [word for word in CREATE if word != '--spot']
-CREATE_ON_DEMAND = tpus(
-    'tpu-vm create slice --version=v2-alpha-tpuv5-lite '
-    '--accelerator-type=v5litepod-16',
-    '--network=a b',
-    '--spot',
-)
+# Of another capacity, with further flags.
+CREATE_QUEUED = [*CREATE[:-3], '--network=a b', '--tags=c', *PLACE]
 
 
 @pytest.mark.parametrize(
     'old, new, command, expected',
     [
-        ('', '', 'create', [CREATE, LOOK]),
         ('', '', 'setup', SETUP),
         ('', '', 'preflight', [PREFLIGHT]),
         ('', '', 'run', [START]),
@@ -104,18 +95,12 @@ CREATE_ON_DEMAND = tpus(
         ('', '', 'delete', [DELETE]),
         ('JAX=jax[tpu]', '', 'setup', SETUP),
         # The name that GKE gives to an accelerator type.
-        ('v5litepod-16', 'v5e-16', 'create', [CREATE, LOOK]),
-        ('=spot', '=queued', 'create', [CREATE_QUEUED, LOOK]),
-        ('=spot', '=on-demand', 'delete', [DELETE_ON_DEMAND]),
+        ('v5litepod-16', 'v5e-16', 'continue', [LOOK, CREATE, *STARTED]),
         (
             '=spot',
-            '=on-demand\nCREATE=--network=a b\nCREATE=--spot',
+            '=queued\nCREATE=--network=a b\nCREATE=--tags=c',
             'continue',
-            [
-                LOOK_ON_DEMAND,
-                CREATE_ON_DEMAND,
-                *(LOOK_ON_DEMAND if call == LOOK else call for call in STARTED),
-            ],
+            [LOOK, CREATE_QUEUED, *STARTED],
         ),
     ],
 )
@@ -160,7 +145,7 @@ def needs(fakes, *paths, status=0):
         (('=/mnt/', '='), 'README.md', 0, 'WORKDIR=runs/a run: expected gs'),
     ],
 )
-@pytest.mark.parametrize('arguments', [['continue'], ['create', '--dry_run']])
+@pytest.mark.parametrize('arguments', [['continue'], ['setup', '--dry_run']])
 def test_refused_before_a_tpu_is_requested(
     fakes, change, path, status, expected, arguments
 ):
@@ -190,7 +175,7 @@ def test_files_that_only_this_checkout_has_are_sent(fakes):
     _, out, _ = fakes.run('tpu_vm.sh', 'setup', '--dry_run')
     status, _, err = fakes.run('tpu_vm.sh', 'setup')
     needs(fakes, name)
-    large = fakes.run('tpu_vm.sh', 'create', LAUNCH_MOST_SENT='3')
+    large = fakes.run('tpu_vm.sh', 'setup', LAUNCH_MOST_SENT='3')
   finally:
     (ROOT / name).unlink()
   assert f'# the workers get the last commit and {name}' in out
@@ -292,7 +277,6 @@ def says(words):
         ),
         ('', 'bare, bare, bare', 'setup! setup! setup!', 1, '3 times'),
         ('none', '', 'create!', 1, ''),
-        ('STOPPED', '', '', 2, 'slice is STOPPED'),
     ],
 )
 def test_continue(fakes, states, answers, steps, status, said):
@@ -315,16 +299,6 @@ def test_continue(fakes, states, answers, steps, status, said):
   assert found == status, err
   assert calls == sum([STEPS[step.rstrip('!')] for step in steps], [])
   assert all(part in err for part in said.split('; '))
-
-
-def test_create_waits(fakes):
-  states = '', 'WAITING_FOR_RESOURCES', 'ACTIVE'
-  fakes.answer([' list ', [dict(out=s) for s in states]], ['gcloud', [{}]])
-  assert fakes.run('tpu_vm.sh', 'create')[0] == 0
-  assert fakes.calls() == [CREATE, LOOK, LOOK, LOOK]
-  fakes.answer([' list ', [dict(out='FAILED')]], ['gcloud', [{}]])
-  status, _, err = fakes.run('tpu_vm.sh', 'create')
-  assert status == 1 and 'slice is FAILED' in err
 
 
 @pytest.fixture
