@@ -1,12 +1,10 @@
 #!/usr/bin/env bash
 # Runs on GPUs: on this machine, or on several machines over ssh.
 #
-#   launch/gpu.sh [--env=FILE] [--dry_run] [--preflight | --setup] [--host=N]
+#   launch/gpu.sh [--env=FILE] [--dry_run] [--preflight | --setup]
 #
 #   --preflight   checks the run without training
 #   --setup       installs locost_jax and JAX on every host
-#   --host=N      starts only this machine, as number N of HOSTS: for clusters
-#                 without ssh; give the command on every host by hand
 #
 # FILE [launch/my.env] is a copy of launch/example.env. Without HOSTS in it, the
 # run uses only this machine, with all its GPUs in one process. --dry_run prints
@@ -111,64 +109,40 @@ start_on_all() {
   exit "$combined"
 }
 
-# --- Set-up ------------------------------------------------------------------
-
-install_on_all() {
-  local number
-  COMMAND=("$PYTHON" -m pip install -e ".[$EXTRAS]" "$JAX")
-  if [ "${#HOST[@]}" = 0 ]; then
-    run "${COMMAND[@]}"
-    return
-  fi
-  for number in "${!HOST[@]}"; do
-    over_ssh "$number" "cd $(quote "$DIRECTORY") && $(quote "${COMMAND[@]}")"
-  done
-}
-
 # --- The command line --------------------------------------------------------
 
 main() {
-  local word setup='' number=''
+  local word setup='' number
   for word in "$@"; do
     take_option "$word" && continue
     case $word in
       --preflight) PREFLIGHT=yes ;;
       --setup) setup=yes ;;
-      --host=*) number=${word#--host=} ;;
       *) fail "$word is not an option; --help lists them" ;;
     esac
   done
   read_env PYTHON PORT
   DIRECTORY=${DIRECTORY:-$ROOT}
+  # shellcheck disable=SC2153  # a name of the env file
   IFS=' ' read -r -a HOST <<EOF
 $HOSTS
 EOF
   run cd "$ROOT"
-  if [ -n "$setup" ]; then
-    case $JAX in
-      '' | *tpu*) JAX='jax[cuda13]' ;;  # tpu_vm.sh may use the same file
-    esac
-    install_on_all
-    return
-  fi
   expect_gpus "$((${#HOST[@]} ? ${#HOST[@]} : 1))"
   make_command "$PYTHON"
-  [ "${#HOST[@]}" = 0 ] ||
+  [ -z "$setup" ] ||
+    COMMAND=("$PYTHON" -m pip install -e ".[$EXTRAS]" "${JAX:-jax[cuda13]}")
+  if [ "${#HOST[@]}" = 0 ]; then
+    [ -n "$DRY_RUN" ] || exec "${COMMAND[@]}"  # which gets the script's signals
+    quote "${COMMAND[@]}"
+  elif [ -n "$setup" ]; then
+    for number in "${!HOST[@]}"; do
+      over_ssh "$number" "cd $(quote "$DIRECTORY") && $(quote "${COMMAND[@]}")"
+    done
+  else
     COMMAND+=("--coordinator=${HOST[0]}:$PORT" "--hosts=${#HOST[@]}")
-  case $number in
-    '')
-      if [ "${#HOST[@]}" != 0 ]; then
-        start_on_all
-        return
-      fi ;;
-    *[!0-9]*) fail "--host=$number: expected a number" ;;
-    *)
-      [ "$number" -lt "${#HOST[@]}" ] ||
-        fail "--host=$number: expected less than the ${#HOST[@]} of HOSTS=$HOSTS"
-      COMMAND+=("--host=$number") ;;
-  esac
-  [ -n "$DRY_RUN" ] || exec "${COMMAND[@]}"  # which gets the script's signals
-  quote "${COMMAND[@]}"
+    start_on_all
+  fi
 }
 
 main "$@"

@@ -33,7 +33,7 @@ ENV = """
 CONFIG=configs/finetune.py
 WORKDIR=/mnt/runs/a run
 ENVIRONMENT=ADDED=two words
-JAX=jax[tpu]
+EXTRAS=train
 PROJECT=my-project
 ZONE=us-west4-a
 TPU_NAME=slice

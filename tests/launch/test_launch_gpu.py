@@ -46,7 +46,7 @@ def test_dry_runs_on_gpus(fakes):
       expected[0],
       ['python', '-m', 'pip', 'install', '-e', '.[train]', 'jax[cuda13]'],
   ]
-  code = use_hosts(fakes)
+  code = use_hosts(fakes, 'JAX=jax[cuda12]\n')
   python = str(fakes.bin / 'trainer')
   _, out, _ = fakes.run('gpu.sh', '--dry_run')
   lines = split(out)
@@ -59,28 +59,16 @@ def test_dry_runs_on_gpus(fakes):
         *(*FLAGS, *on_hosts(host)),
     ]
   assert len(lines) == 2
-  _, out, _ = fakes.run('gpu.sh', '--dry_run', '--host=1', '--preflight')
-  assert split(out) == [
-      ['cd', str(ROOT)],
-      ['env', 'ADDED=two words', python, *FLAGS, '--preflight', *on_hosts(1)],
-  ]
+  _, out, _ = fakes.run('gpu.sh', '--dry_run', '--preflight')
+  command = shlex.split(split(out)[2][-1])
+  assert command[-4:] == ['--preflight', *on_hosts(1)]
   _, out, _ = fakes.run('gpu.sh', '--dry_run', '--setup')
   hosts = [line[:-1] for line in split(out)[1:]]
   assert hosts == [[*SSH, 'gpu1'], [*SSH, 'gpu2']]
-  install = '-m pip install -e .[train] jax[cuda13]'.split()
+  install = '-m pip install -e .[train] jax[cuda12]'.split()
   command = split(out)[1][-1]
   assert shlex.split(command) == ['cd', str(code), '&&', python, *install]
   assert not fakes.calls()
-
-
-@pytest.mark.parametrize(
-    'line, installed', [('', 'jax[cuda13]'), ('JAX=jax[cuda12]', 'jax[cuda12]')]
-)
-def test_gpus_get_jax_for_cuda(fakes, line, installed):
-  fakes.write(ENV.replace('JAX=jax[tpu]', line))
-  status, out, _ = fakes.run('gpu.sh', '--dry_run', '--setup')
-  assert status == 0
-  assert split(out)[1][-2:] == ['.[train]', installed]
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
@@ -146,13 +134,6 @@ def test_a_signal_reaches_both_hosts(fakes, number):
   _, err = run.communicate(timeout=TIMEOUT)
   assert run.returncode == 128 + number, err
   assert fakes.calls('signal')[:2] == [['signal', number.name]] * 2
-
-
-def test_a_host_started_by_hand(fakes):
-  use_hosts(fakes)
-  fakes.runs(['host', [0]])
-  assert fakes.run('gpu.sh', '--host=1')[0] == 0
-  assert fakes.calls() == [['trainer', *FLAGS, *on_hosts(1)]]
 
 
 SLURM = LAUNCH / 'slurm.sbatch'

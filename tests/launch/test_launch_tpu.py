@@ -93,7 +93,6 @@ CREATE_QUEUED = [*CREATE[:-3], '--network=a b', '--tags=c', *PLACE]
         ('', '', 'logs --worker=all', [workers(NAMED)]),
         ('', '', 'continue', [LOOK, CREATE, *STARTED]),
         ('', '', 'delete', [DELETE]),
-        ('JAX=jax[tpu]', '', 'setup', SETUP),
         # The name that GKE gives to an accelerator type.
         ('v5litepod-16', 'v5e-16', 'continue', [LOOK, CREATE, *STARTED]),
         (
