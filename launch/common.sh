@@ -63,11 +63,12 @@ take_option() {
 
 # --- The env file ------------------------------------------------------------
 
-CONFIG='' WORKDIR='' JAX='' EXTRAS='train'
-PROJECT='' ZONE='' TPU_NAME='' ACCELERATOR_TYPE='' RUNTIME_VERSION=''
-CAPACITY=''
-HOSTS='' PORT=8476 DIRECTORY='' PYTHON=python NODES=1 GPUS_PER_NODE=''
-RESTARTS=10
+# The names that have one value, and the defaults.
+NAMES=' CONFIG WORKDIR JAX EXTRAS RESTARTS PYTHON PROJECT ZONE TPU_NAME'
+NAMES="$NAMES ACCELERATOR_TYPE RUNTIME_VERSION CAPACITY HOSTS PORT DIRECTORY"
+NAMES="$NAMES NODES GPUS_PER_NODE "
+for name in $NAMES; do printf -v "$name" ''; done
+EXTRAS=train RESTARTS=10 PYTHON=python CAPACITY=spot PORT=8476 NODES=1
 FLAG=() EXPECT=() ENVIRONMENT=() CREATE=() SETUP=() SBATCH=()
 
 # read_env NAME...: reads ENV_FILE, in which these names must have a value.
@@ -98,15 +99,9 @@ read_env() {
       EXPECT=*) fail "$at: $name=$value: expected $name=vocabulary=32100" ;;
       ENVIRONMENT=*) fail "$at: $name=$value: expected $name=NAME=value" ;;
     esac
-    case $name in
-      CONFIG | WORKDIR | JAX | EXTRAS | PROJECT | ZONE | TPU_NAME | \
-      ACCELERATOR_TYPE | RUNTIME_VERSION | CAPACITY | HOSTS | PORT | DIRECTORY | \
-      PYTHON | NODES | GPUS_PER_NODE | RESTARTS)
-        case $seen in
-          *" $name "*) fail "$at: $name: expected once" ;;
-        esac
-        seen="$seen$name "
-        printf -v "$name" %s "$value" ;;
+    case $seen,$NAMES in
+      *" $name "*,*) fail "$at: $name: expected once" ;;
+      *" $name "*) seen="$seen$name " && printf -v "$name" %s "$value" ;;
       *) fail "$at: unknown name $name; launch/example.env lists all names" ;;
     esac
   done < "$ENV_FILE"

@@ -179,11 +179,9 @@ start() {
 status() {
   read_state
   [ -n "$DRY_RUN" ] || echo "$TPU_NAME: ${answer:-does not exist}"
-  case $answer in
-    ACTIVE)
-      read_worker_states
-      [ -n "$DRY_RUN" ] || printf '%s\n' "$answer" ;;
-  esac
+  [ "$answer" = ACTIVE ] || return 0
+  read_worker_states
+  [ -n "$DRY_RUN" ] || printf '%s\n' "$answer"
 }
 
 logs() {
@@ -310,7 +308,7 @@ main() {
     '') fail 'expected a command; --help lists them' ;;
     *) fail "$command is not a command; --help lists them" ;;
   esac
-  read_env PROJECT ZONE TPU_NAME ACCELERATOR_TYPE RUNTIME_VERSION CAPACITY
+  read_env PROJECT ZONE TPU_NAME ACCELERATOR_TYPE RUNTIME_VERSION
   JAX=${JAX:-jax[tpu]}
   case $ACCELERATOR_TYPE in
     v5e-*) ACCELERATOR_TYPE=v5litepod-${ACCELERATOR_TYPE#v5e-} ;;  # gcloud's
