@@ -6,10 +6,10 @@
       --runner=DataflowRunner --region=REGION --project=PROJECT \\
       --temp_location=gs://BUCKET/tmp
 
-Flags and rows are those of `python -m locost_jax.summarize`. Documents and FILE
-may be on any file system of Beam; what follows `--` are Beam's options. Every
-worker needs this package, and local paths as given here. Each process loads the
-model: on a GPU, start one (--experiments=no_use_multiple_sdk_containers).
+Flags, documents and rows are those of `python -m locost_jax.summarize`; FILE may
+be on any file system of Beam. What follows `--` are Beam's options. Every worker
+needs this package, and local paths as given here. Each process loads the model:
+on a GPU, start one (--experiments=no_use_multiple_sdk_containers).
 
 FILE.jsonl.errors has a line for each document without a summary. Until the end,
 each row is in FILE.jsonl.partial, named after its document, text and model: a
@@ -18,14 +18,11 @@ bundle that Beam repeats, or the same command again, writes what is missing.
 
 import contextlib
 import functools
-import hashlib
 import io
 import itertools
 import json
 import os
-import shutil
 import sys
-import tempfile
 import threading
 
 from absl import flags
@@ -40,7 +37,6 @@ from locost_jax.errors import visible
 from locost_jax.summarizing import document_files
 from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import provenance
-from locost_jax.summarizing import reading
 from locost_jax.summarizing import results
 from locost_jax.summarizing import summary_form
 from locost_jax.summarizing import write_summaries
@@ -55,8 +51,8 @@ try:
 except ImportError:
   sys.exit("error: apache-beam is missing: pip install 'locost_jax[beam]'")
 
-# Of _NEIGHBOURS documents in a row, those of similar length are one piece of
-# work; one of _LONG characters fills a batch and is a piece by itself.
+# _NEIGHBOURS documents in a row are one piece of work, of which `stream` makes
+# batches by length; one of _LONG characters fills a batch and is a piece itself.
 _NEIGHBOURS, _LONG = 128, 2**15
 _COUNTERS = 'documents', 'tokens', 'bad_documents'
 # argparse exits; the others are of Beam.
@@ -71,21 +67,21 @@ def main(values, arguments):
   summarize_flags.check_input(values, names)
   _check_output(values)
   pipeline = _make_pipeline([x for x in arguments[len(names) :] if x != '--'])
-  paths = list(itertools.chain.from_iterable(map(find_files, names)))
+  find_files = functools.partial(document_files.find, report=progress.note)
+  paths = itertools.chain.from_iterable(map(find_files, names))
   given, shared = {name: values[name].value for name in values}, Shared()
   model = shared.acquire(functools.partial(Model, given))
   if os.path.isdir(values.checkpoint):  # a run may save a better one meanwhile
     given['checkpoint'] = model.summarizer.source
-  read_one = functools.partial(read, given, model.summarizer.pages, model.asked)
   _ = (
       pipeline
       | beam.Create(list(enumerate(paths)))
       | beam.Reshuffle()
-      | 'read' >> beam.FlatMap(read_one)
+      | 'read' >> beam.FlatMap(read, given, model.asked)
       | beam.GroupByKey()
-      | 'summarise' >> beam.FlatMap(functools.partial(summarize, shared, given))
+      | 'summarise' >> beam.FlatMap(summarize, given, shared)
       | beam.combiners.ToList()
-      | 'write' >> beam.Map(functools.partial(write, values.output))
+      | 'write' >> beam.Map(write, values.output)
   )
   result = pipeline.run()
   result.wait_until_finish()
@@ -136,22 +132,6 @@ def _make_pipeline(words):
   return pipeline
 
 
-def find_files(name):
-  """Returns the paths of a file, or of the readable ones below a directory."""
-  if '://' not in name:
-    return document_files.find(name, progress.note)
-  with _named(name):
-    found = FileSystems.match([name, f'{name.rstrip("/")}/**'])
-  every = sorted({x.path for match in found for x in match.metadata_list})
-  is_readable = lambda path: path.lower().endswith(document_files.READABLE)
-  paths = [path for path in every if path == name or is_readable(path)]
-  if not paths:
-    raise InputError(f'{name}: no such file, and nothing readable below it')
-  if others := len(every) - len(paths):
-    progress.note(f'{name}: passed over {others} of other kinds')
-  return paths
-
-
 class Model:
   """The model that flags {name: value} name, once in each process."""
 
@@ -173,62 +153,54 @@ class Model:
   def row_path(self, output, job):
     """Returns the file of a row: by document, text with question, and model."""
     key = job.document.source, job.document.id, job.sha256, self.key
-    name = hashlib.sha256(json.dumps(key).encode()).hexdigest()
+    name = provenance.hash_text(json.dumps(key))
     return f'{output}{results.PARTIAL}/{name}.json'
 
 
-def read(given, pages, asked, file):
-  """Yields (group, (place, Job or LeftOut)) for each document of a file."""
-  # A place is (number of the file, of the document in it, of the question).
-  (number, path), local, jobs = file, file[1], []
+def read(file, given, asked):
+  """Yields (piece, (place, Document or LeftOut)) for what is in a file."""
+  # A place is (number of the file, of the document in it).
+  number, path = file
   names = 'input_field', 'reference_field', 'query_field'
-  fields = documents_lib.Fields(*(given[name] for name in names))
-  most = given['max_document_bytes']
-  with tempfile.TemporaryDirectory() as folder:
-    try:
-      if '://' in path:
-        local = os.path.join(folder, os.path.basename(path))
-        source = FileSystems.open(path, compression_type='uncompressed')
-        with source, open(local, 'wb') as copy:
-          shutil.copyfileobj(source, copy)
-      found, lost = document_files.read_all(
-          [local], fields, progress.note, most
-      )
-      ask = given['query'], asked, given['ask_anyway'], progress.note
-      found = documents_lib.ask(found, *ask)
-      front = given['prefix'] or ''
-      jobs = write_summaries.make_jobs(found, pages, progress.note, front)
-    except (OSError, ValueError) as error:
-      lost = [documents_lib.LeftOut(0, local, ' '.join(str(error).split()))]
+  fields = documents_lib.Fields(*map(given.get, names))
+  found, lost = document_files.read_all(
+      [path], fields, progress.note, given['max_document_bytes']
+  )
+  try:
+    ask = given['query'], asked, given['ask_anyway'], progress.note
+    found = documents_lib.ask(found, *ask)
+  except InputError as error:
+    found, lost = [], [documents_lib.LeftOut(0, path, str(error))]
   for entry in lost:
-    entry = entry._replace(name=entry.name.replace(local, path, 1))
-    yield (0, number // _NEIGHBOURS, 0), ((number, entry.place, 0), entry)
-  for job in jobs:
-    document = job.document
-    length = reading.bucket_length(len(document.text))
-    most = 1 if length >= _LONG else _NEIGHBOURS
-    place = number, document.place, job.number
-    name = document.id.replace(local, path, 1)
-    document = document._replace(id=name, source=path, places=())
-    group = length, number // most, job.number // most
-    yield group, (place, job._replace(document=document))
+    yield (1, number, 0), ((number, entry.place), entry)
+  for document in found:
+    most = 1 if len(document.text) >= _LONG else _NEIGHBOURS
+    piece = most, number // most, document.place // most
+    yield piece, ((number, document.place), document._replace(places=()))
 
 
-def summarize(shared, given, group):
-  """Yields (place, row or LeftOut) of a group; keeps each row in FILE.partial."""
+def summarize(piece, given, shared):
+  """Yields (place, row or LeftOut) of a piece; keeps each row in FILE.partial."""
   model = shared.acquire(functools.partial(Model, given))
-  entries, places, jobs = {}, [], []
-  for place, job in sorted(group[1], key=lambda pair: pair[0]):
-    if isinstance(job, documents_lib.LeftOut):
-      entries[place] = job
-    elif row := _load(model.row_path(given['output'], job)):
+  summarizer, (_, pairs) = model.summarizer, piece
+  entries = dict(sorted(pairs, key=lambda pair: pair[0]))
+  places = [
+      x for x, y in entries.items() if isinstance(y, documents_lib.Document)
+  ]
+  jobs = write_summaries.make_jobs(
+      [entries[place] for place in places],
+      summarizer.pages,
+      progress.note,
+      summarizer.prefix,
+  )
+  todo = []
+  for place, job in zip(places, jobs):
+    if row := _load(model.row_path(given['output'], job)):
       entries[place] = row
     else:
-      jobs.append(job._replace(number=len(jobs)))
-      places.append(place)
+      todo.append(job)
   with model.lock:
-    shown = progress.Progress()
-    for done in model.summarizer.stream(jobs, model.options, shown):
+    for done in summarizer.stream(todo, model.options, progress.Progress()):
       entry = write_summaries.entry(done, model.made_with)
       if not done.error:
         path = model.row_path(given['output'], done.job)
@@ -245,7 +217,7 @@ def _load(path):
   return None
 
 
-def write(output, entries):
+def write(entries, output):
   """Writes FILE.jsonl and its errors, in the order of the places."""
   entries = [entry for _, entry in sorted(dict(entries).items())]
   rows = [x for x in entries if isinstance(x, dict)]
