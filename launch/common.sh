@@ -101,7 +101,7 @@ read_env() {
     esac
     case $seen,$NAMES in
       *" $name "*,*) fail "$at: $name: expected once" ;;
-      *" $name "*) seen="$seen$name " && printf -v "$name" %s "$value" ;;
+      *" ${name// /-} "*) seen="$seen$name " && printf -v "$name" %s "$value" ;;
       *) fail "$at: unknown name $name; launch/example.env lists all names" ;;
     esac
   done < "$ENV_FILE"

@@ -55,6 +55,7 @@ def test_scripts_use_no_features_missing_in_bash_of_macos():
         ('PROJECT=my-project\n', '', 'PROJECT is missing: expected PROJECT=va'),
         ('CONFIG=configs/finetune.py', 'CONFIG=', 'CONFIG is missing'),
         ('PROJECT=', 'PROJECKT=', 'line 7: unknown name PROJECKT'),
+        ('ZONE=', 'ZONE TPU_NAME=', 'unknown name ZONE TPU_NAME; launch/exa'),
         ('ZONE=us', 'ZONE us', 'line 8: ZONE us-west4-a: expected NAME=value'),
         ('ZONE=us-west4-a', "ZONE='us'", 'line 8: ZONE: values are used liter'),
         ('FLAG=--odd=\n', 'FLAG=--odd="*"\n', 'FLAG: values are used lite'),
