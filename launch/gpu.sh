@@ -55,7 +55,7 @@ send() {
 }
 
 start_on_all() {
-  local number status statuses=() received='' failed='' deadline='' left
+  local number status statuses=() received='' failed='' deadline='' left running
   local sent_on=''  # the status of a run that the forwarded signal ends
   if [ -n "$DRY_RUN" ]; then
     for number in "${!HOST[@]}"; do start_on "$number"; done
@@ -75,25 +75,22 @@ start_on_all() {
       [ "$received" = INT ] && sent_on=130 || sent_on=143
       received=''
     fi
-    left=()
-    for number in "${!HOST[@]}"; do
+    running=("${left[@]}") left=()
+    for number in "${running[@]}"; do
       if [ ! -s "$ended/$number" ]; then
         left+=("$number")
-      elif [ ! -e "$ended/$number.reported" ]; then
-        touch "$ended/$number.reported"
-        status=$(cat "$ended/$number")
-        case $status:$deadline in
-          0:*) statuses+=(0) ;;
-          143:?* | 137:?*) ;;  # ended by this script
-          "$sent_on":*)  # ended by the forwarded signal, as the others will be
-            statuses+=("$status")
-            deadline=${deadline:-$((SECONDS + GRACE))}
-            ;;
-          *) statuses+=("$status") failed=yes ;;
-        esac
-        [ "$status" = 0 ] ||
-          report "${HOST[number]}: ended with status $status"
+        continue
       fi
+      status=$(cat "$ended/$number")
+      case $status:$deadline in
+        0:*) statuses+=(0) ;;
+        143:?* | 137:?*) ;;  # ended by this script
+        "$sent_on":*)  # ended by the forwarded signal, as the others will be
+          statuses+=("$status")
+          deadline=${deadline:-$((SECONDS + GRACE))} ;;
+        *) statuses+=("$status") failed=yes ;;
+      esac
+      [ "$status" = 0 ] || report "${HOST[number]}: ended with status $status"
     done
     if [ -n "$failed" ] && [ -z "$deadline" ]; then
       send TERM
