@@ -60,7 +60,7 @@ def over(length, size, update, carry):
     size: of a piece, at most `length`.
     update: (Piece, carry) -> carry of the same shapes.
 
-  It has no gradient if the carry holds bfloat16 on a CPU.
+  On a CPU, before jax 0.11, it has no gradient if the carry holds bfloat16.
   """
 
   def run(index, carry):
@@ -79,13 +79,13 @@ def over(length, size, update, carry):
 
 
 def _as_bits(x):
-  """On a CPU bfloat16 x as uint16, without gradients.
+  """On a CPU, before jax 0.11, bfloat16 x as uint16, without gradients.
 
   Its pieces are read and written in place. XLA would convert the whole array to
-  float32 and back for every piece.
+  float32 and back for every piece; since jax 0.11 it does not.
   """
-  is_converted = x.dtype == jnp.bfloat16 and mesh_lib.platform() == 'cpu'
-  return _bits(x) if is_converted else x
+  converts = mesh_lib.platform() == 'cpu' and jax.__version_info__ < (0, 11)
+  return _bits(x) if converts and x.dtype == jnp.bfloat16 else x
 
 
 @jax.custom_jvp

@@ -144,7 +144,8 @@ def test_arrays_kept_of_each_layer_on_an_accelerator(
 
   Pieces keep three: the inputs of the layer and of the mixer, and the mixer's
   output; and, if allowed, the kernels' transforms, which take two. Tables of
-  powers (17 here) are never kept.
+  powers (17 here) are never kept. In stacks of fewer layers the memory of other
+  arrays also depends on the depth, by a tenth of an array.
   """
   monkeypatch.setattr(locost, 'KEPT_BYTES', spectra)
   monkeypatch.setattr(mesh_lib, 'platform', lambda: 'gpu')
@@ -176,7 +177,7 @@ def test_arrays_kept_of_each_layer_on_an_accelerator(
     loss = lambda params, h, mask: encoder.apply(params, h, mask, True).sum()
     return temporary_bytes(jax.grad(loss), params, h, mask) / (L * D * 4)
 
-  grown = (used(6) - used(3)) / 3
+  grown = (used(9) - used(6)) / 3
   assert least <= grown <= most
 
 
@@ -226,5 +227,6 @@ def test_pieces_of_bfloat16_are_written_in_place():
   x = jnp.ones((4100, 64), jnp.bfloat16)
   assert temporary_bytes(double, x, donate_argnums=0) < x.nbytes / 8
   np.testing.assert_array_equal(np.float32(double(x))[:4068], 2)
-  with pytest.raises(NotImplementedError, match='bits have no gradient'):
-    jax.grad(lambda x: double(x).sum())(x)
+  if jax.__version_info__ < (0, 11):  # as bits
+    with pytest.raises(NotImplementedError, match='bits have no gradient'):
+      jax.grad(lambda x: double(x).sum())(x)
