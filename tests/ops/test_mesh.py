@@ -7,7 +7,6 @@ import pytest
 from tests import mesh_program
 from tests import products
 from tests.mesh_program import B
-from tests.mesh_program import COLLECTIVES
 
 
 @pytest.fixture(scope='module')
@@ -22,31 +21,23 @@ def mixed():
       ((1, 2, 2, 2), 96, False, {}),
       ((1, 2, 2, 2), 96, False, dict(transform='matmul')),
       ((1, 1, 1, 4), 1200, False, dict(transform='matmul', variant='paper')),
-      *((sizes, 96, True, {}) for sizes in ((8, 1, 1, 1), (1, 1, 1, 8))),
+      ((1, 1, 1, 8), 96, True, {}),
       *(((1, 1, 1, 8), n, False, {}) for n in (208, 416)),
   ]
   return mesh_program.run('mixer', cases)
 
 
 def test_the_mixer_on_every_mesh(mixed):
-  for result in mixed[:8]:
+  """Negative control, the last: a plain FFT of split documents under jit."""
+  for i, result in enumerate(mixed[:9]):
     assert result['outputs'] < 1e-6 and result['gradients'] < 5e-6, result
-    assert not any(
-        result['sent'][name]
-        for name in COLLECTIVES
-        if name not in ('all-reduce', 'collective-permute')
-    )
-
-
-def test_xla_alone_gathers(mixed):
-  """Negative control: a plain FFT under jit."""
-  for result in mixed[8:10]:
-    assert result['outputs'] < 1e-6 and result['sent']['all-gather']
+    others = result['sent'].keys() - {'all-reduce', 'collective-permute'}
+    assert (i == 8) == any(result['sent'][name] for name in others)
 
 
 def test_messages_do_not_grow_with_the_length(mixed):
   """A document of twice the length sends the same messages."""
-  short, long = mixed[10:]
+  short, long = mixed[9:]
   assert short['sent'] == long['sent']
   # 4 exchanges of 2 numbers, in 2 directions, forward and backward: 32. The
   # program may contain none, half or all of the forward pass a second time.
