@@ -115,7 +115,7 @@ def test_pages_that_links_open_and_styles_of_books(tmp_path):
   }
   pages['s.css'] = '.s { vertical-align: super }'
   kinds = *3 * ['text/html'], 'text/css'
-  make_book(tmp_path / 'x', pages, ['a'], kinds=kinds)
+  make_book(tmp_path / 'x', pages, ['a', 'a'], kinds=kinds)
   # Each page is read once: twice, it would be above the limit.
   found = readers.read('.epub', (tmp_path / 'x').read_bytes(), 'x', 2000)
   assert found.text == '10^6\n\nNote'

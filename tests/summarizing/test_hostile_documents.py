@@ -16,7 +16,6 @@ from tests.documents import made_pdf
 from tests.documents import test_docx
 from tests.summarizing.summarize_command import write_documents
 from tests.summarizing.test_documents import make_book
-from tests.summarizing.test_documents import make_page
 from tests.summarizing.test_documents import read
 
 pytestmark = pytest.mark.usefixtures('guard')
@@ -249,17 +248,6 @@ def test_total_size_of_all_documents(tmp_path):
   found, failures, lines = read(path, held=10_000)
   assert len(found) == 10 and failures == 1 and len(lines) == 1
   assert 'a.jsonl:11: ' in lines[0] and 'more than memory' in lines[0]
-
-
-def test_a_page_listed_twice_in_the_spine_is_read_once(tmp_path):
-  path = tmp_path / 'a.epub'
-  make_book(
-      path,
-      {'a.xhtml': make_page(['One.']), 'b.xhtml': make_page(['Two.'])},
-      order=['a.xhtml'] * 100_000 + ['b.xhtml', 'a.xhtml'],
-  )
-  found, failures, _ = read(path)
-  assert failures == 0 and found[0].text == 'One.\n\nTwo.'
 
 
 # --- Kinds of files ----------------------------------------------------------
