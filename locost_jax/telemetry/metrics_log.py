@@ -124,38 +124,12 @@ def read_totals(path, step, logged):
     steps; seconds of everything).
   """
   tokens, useful, total = None if logged else 0, 0.0, 0.0
-  for _, row in _read_lines(path):
+  for _, row in read_lines(path):
     total = row.get('train/run_seconds', total)
     if row['step'] <= step:
       tokens = row.get('train/total_tokens', tokens)
       useful = row.get('train/goodput', useful / (total or 1)) * total
   return tokens, useful, total
-
-
-def read_curves(path, *needed):
-  """Reads {name: [(step, number), ...]} of a run, such as 'train/loss'.
-
-  Steps at which a number is missing or null are left out.
-
-  Raises:
-    InputError: no such file, or no line has a name that is `needed`.
-  """
-  if not Path(path).exists():
-    raise InputError(f'{path}: no such file; expected metrics.jsonl of a run')
-  curves = {}
-  for _, row in _read_lines(path):
-    for name in row.keys() - {'step'}:
-      if row[name] is not None:
-        curves.setdefault(name, []).append((row['step'], row[name]))
-  for key in needed:
-    if key not in curves:
-      known = ', '.join(sorted(curves))
-      raise InputError(
-          f'{path}: no line has {key!r}; expected one of {known}'
-          if known
-          else f'{path}: has no numbers yet; expected {key!r}'
-      )
-  return curves
 
 
 def truncate(path, step, is_evaluated=True):
@@ -167,7 +141,7 @@ def truncate(path, step, is_evaluated=True):
   path, kept = Path(path), []
   if not path.exists():
     return
-  for line, row in _read_lines(path):
+  for line, row in read_lines(path):
     is_kept = row['step'] <= step
     if row['step'] == step and not is_evaluated:
       is_kept = 'train/loss' in row
@@ -176,7 +150,7 @@ def truncate(path, step, is_evaluated=True):
   files.write(path, b''.join(kept))
 
 
-def _read_lines(path):
+def read_lines(path):
   """Yields (line, row) for each complete line of metrics.jsonl."""
   files.check_regular(path)
   if not Path(path).exists():

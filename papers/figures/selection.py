@@ -2,7 +2,7 @@
 
 import os
 
-from locost_jax.telemetry import metrics_log
+from papers.figures import curves as curves_lib
 from papers.figures import points
 from papers.figures import style
 
@@ -14,7 +14,7 @@ def draw_training(run):
   # Both are 0 until the selector's first turn.
   path = points.find_metrics(run)
   keys = 'train/selected', 'train/reward'
-  curves = metrics_log.read_curves(path, *keys)
+  curves = curves_lib.read_curves(path, *keys)
   selected, reward = ([p for p in curves[key] if p[1]] for key in keys)
   figure, ((axis,),) = style.make_figure(1, 1, 4.2, 3.2)
   axis.plot(*zip(*selected), color=_BLUE)
