@@ -15,9 +15,9 @@ ROOT = Path(__file__).parent.parent
 BUDGETS = {
     'lines of locost_jax/': 38_005,  # with templates, CSS and JS
     'lines of code in locost_jax/': 24_420,
-    'lines of configs/ and launch/': 2_625,
+    'lines of configs/ and launch/': 2_630,
     'lines of papers/ and bench/': 4_420,
-    'lines of tests/': 40_770,  # of Python
+    'lines of tests/': 40_790,  # of Python
     'words of *.md': 19_770,  # as `wc -w` counts them
     'words of prose in *.md': 9_660,  # without tables and code
     'lines of README.md': 130,

@@ -105,6 +105,18 @@ def test_settings_of_pretraining_for_each_machine(check, fakes, machine):
   assert found.split()[2] == ('8' if chips == 'v5e-8' else '16')
 
 
+def test_the_example_fits_its_machine(run_command):
+  text = (LAUNCH / 'example.env').read_text(encoding='utf-8')
+  status, out, err = run_command(
+      check_run,
+      f'--config={ROOT}/configs/finetune.py',
+      '--topology=v5litepod-16',
+      '--workdir=/mnt/runs/mine',
+      *re.findall('(?m)^FLAG=(.*)', text),
+  )
+  assert status == 0 and out.endswith('slice v5e:4x4 16 4\n'), err
+
+
 def test_the_jobset(run_command):
   """As many hosts and chips as its slice; status 2 ends it; the flags."""
   text = (LAUNCH / 'jobset.yaml').read_text(encoding='utf-8')

@@ -80,7 +80,7 @@ def test_pieces_match_the_whole(L, size, draws, channels_first):
     assert_same(gradients_of(over_pieces, *args), want, 1e-12)
 
 
-def test_auto_depends_on_the_size_of_the_input():
+def test_auto_depends_on_the_size_of_the_input(monkeypatch):
   """Base size uses pieces from a few thousand tokens, the quickstart never."""
 
   def is_in_pieces(remat, B, L, **sizes):
@@ -97,6 +97,9 @@ def test_auto_depends_on_the_size_of_the_input():
   assert not is_in_pieces('none', 1, 65536)
   for remat in ('pieces', 'full'):
     assert is_in_pieces(remat, 8, 512, **small)
+  assert is_in_pieces('auto', 16, 1024, **small)
+  monkeypatch.setattr(mesh_lib, 'platform', lambda: 'gpu')
+  assert not is_in_pieces('auto', 16, 1024, **small)
 
 
 @pytest.mark.parametrize('is_small', (True, False))
