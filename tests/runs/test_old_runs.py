@@ -67,7 +67,9 @@ def workdir(commit, tmp_path, monkeypatch):
   """A copy of the old run, stopped in its second phase of 8 steps."""
   (archive,) = (OLD / commit).glob('run.tar.*')
   with tarfile.open(archive) as members:
-    members.extractall(tmp_path, filter='data')
+    # Python 3.11.2, Debian's, has no filters.
+    members.extraction_filter = getattr(tarfile, 'data_filter', None)
+    members.extractall(tmp_path)
   # The newer archive has the files that its caches were made of.
   has_files = (tmp_path / 'train.jsonl').exists()
   monkeypatch.chdir(tmp_path if has_files else ROOT)
