@@ -18,8 +18,8 @@ BUDGETS = {
     'lines of configs/ and launch/': 2_630,
     'lines of papers/ and bench/': 4_420,
     'lines of tests/': 40_790,  # of Python
-    'words of *.md': 19_770,  # as `wc -w` counts them
-    'words of prose in *.md': 9_660,  # without tables and code
+    'words of *.md': 19_800,  # as `wc -w` counts them
+    'words of prose in *.md': 9_700,  # without tables and code
     'lines of README.md': 130,
     'columns of README.md': 120,
     'lines of a file': 600,
