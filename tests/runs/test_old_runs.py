@@ -109,7 +109,7 @@ def check_numbers(workdir, expected):
 
 
 @pytest.mark.parametrize(
-    'version, commit', zip(('today', 'later'), RUNS), indirect=True
+    'version, commit', [*zip(('today', 'later'), RUNS)], indirect=True
 )
 def test_an_old_run_continues_evaluates_and_summarises(
     version, commit, workdir, succeed, tmp_path
