@@ -17,7 +17,7 @@ BUDGETS = {
     'lines of code in locost_jax/': 24_420,
     'lines of configs/ and launch/': 2_630,
     'lines of papers/ and bench/': 4_420,
-    'lines of tests/': 40_790,  # of Python
+    'lines of tests/': 40_785,  # of Python
     'words of *.md': 19_800,  # as `wc -w` counts them
     'words of prose in *.md': 9_700,  # without tables and code
     'lines of README.md': 130,
