@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Functions of tpu_vm.sh, gpu.sh and slurm.sbatch: read the env file, build the
-# command, run or print it. To be sourced; needs bash 3.2 (macOS) or newer.
+# Functions of tpu_vm.sh and slurm.sbatch: read the env file, build the command,
+# run or print it. To be sourced; needs bash 3.2 (macOS) or newer.
 #
 # The names of the env file become variables for the scripts:
 # shellcheck disable=SC2034
@@ -47,7 +47,7 @@ fail() {
 
 # --- Options -----------------------------------------------------------------
 
-# take_option WORD: applies an option common to all scripts; fails for others.
+# take_option WORD: applies an option common to both scripts; fails for others.
 # --help prints the comment at the head of the script.
 take_option() {
   case $1 in
@@ -65,10 +65,9 @@ take_option() {
 
 # The names that have one value, and the defaults.
 NAMES=' CONFIG WORKDIR JAX EXTRAS RESTARTS PYTHON PROJECT ZONE TPU_NAME'
-NAMES="$NAMES ACCELERATOR_TYPE RUNTIME_VERSION CAPACITY HOSTS PORT DIRECTORY"
-NAMES="$NAMES NODES GPUS_PER_NODE "
+NAMES="$NAMES ACCELERATOR_TYPE RUNTIME_VERSION CAPACITY NODES GPUS_PER_NODE "
 for name in $NAMES; do printf -v "$name" ''; done
-EXTRAS=train RESTARTS=10 PYTHON=python CAPACITY=spot PORT=8476 NODES=1
+JAX='jax[tpu]' EXTRAS=train RESTARTS=10 PYTHON=python CAPACITY=spot NODES=1
 FLAG=() EXPECT=() ENVIRONMENT=() CREATE=() SETUP=() SBATCH=()
 
 # read_env NAME...: reads ENV_FILE, in which these names must have a value.
@@ -129,30 +128,6 @@ make_command() {
   [ "${#FLAG[@]}" = 0 ] || COMMAND+=("${FLAG[@]}")
   [ -z "$PREFLIGHT" ] ||
     COMMAND+=(--preflight ${EXPECT[@]+"${EXPECT[@]/#/--expect_}"})
-}
-
-# expect_gpus HOSTS: lets a pre-flight check expect GPUS_PER_NODE on each.
-expect_gpus() {
-  local gpus=${GPUS_PER_NODE##*:}
-  case $gpus in
-    '' | *[!0-9]*) ;;
-    *) EXPECT+=("devices=$((gpus * $1))") ;;
-  esac
-}
-
-# combine_statuses STATUS...: sets `combined`, one status for all hosts: 2
-# (wrong input) if any host has it, else 143 (SIGTERM), else 75 (a hang), else
-# the first other bad one, because hosts whose peers have gone end with any.
-combine_statuses() {
-  case " $* " in
-    *' 2 '*) combined=2 ;;
-    *' 143 '*) combined=143 ;;
-    *' 75 '*) combined=75 ;;
-    *)
-      for combined in "$@" 0; do
-        [ "$combined" = 0 ] || return 0
-      done ;;
-  esac
 }
 
 # should_retry STATUS: whether the same command would continue the run.

@@ -242,6 +242,21 @@ count_restart() {
   restarts=$((restarts + 1))
 }
 
+# combine_statuses STATUS...: sets `combined`, one status for all hosts: 2
+# (wrong input) if any host has it, else 143 (SIGTERM), else 75 (a hang), else
+# the first other bad one, because hosts whose peers have gone end with any.
+combine_statuses() {
+  case " $* " in
+    *' 2 '*) combined=2 ;;
+    *' 143 '*) combined=143 ;;
+    *' 75 '*) combined=75 ;;
+    *)
+      for combined in "$@" 0; do
+        [ "$combined" = 0 ] || return 0
+      done ;;
+  esac
+}
+
 # The next step on a ready TPU; exits when the run has ended.
 continue_on_workers() {
   local line statuses=() refused=()
@@ -309,7 +324,6 @@ main() {
     *) fail "$command is not a command; --help lists them" ;;
   esac
   read_env PROJECT ZONE TPU_NAME ACCELERATOR_TYPE RUNTIME_VERSION
-  JAX=${JAX:-jax[tpu]}
   case $ACCELERATOR_TYPE in
     v5e-*) ACCELERATOR_TYPE=v5litepod-${ACCELERATOR_TYPE#v5e-} ;;  # gcloud's
   esac

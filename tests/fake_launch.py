@@ -1,12 +1,12 @@
-"""A fake gcloud, ssh, srun, ... and trainer, for launching.py.
+"""A fake gcloud, srun, ... and trainer, for launching.py.
 
 One program under many names, in a directory at the front of PATH. Each call
 adds a line, a list, to $FAKES/calls: name, argv, and for the trainer the working
 directory and the variable ADDED. $FAKES/answers is a list of
 (words, [answer, ...]). A call takes the next answer, {'out': ..., 'status':
 ...}, of the first item whose words are in its name and arguments. Without such
-an item it runs: gcloud and ssh run the command on this machine, with a separate
-home directory for each worker or host. $FAKES/runs lists the trainer's actions
+an item it runs: gcloud runs the command on this machine, with a separate home
+directory for each worker. $FAKES/runs lists the trainer's actions
 in the same way.
 
 The tests make hundreds of calls, so every import counts.
@@ -50,11 +50,9 @@ def homes(argv):
 
 
 def run_at(home, command):
-  """Starts a command as sshd does: in the home, with SIGINT not ignored."""
-  import signal  # pylint: disable=g-import-not-at-top
+  """Starts a command as sshd does: in the home."""
   import subprocess  # pylint: disable=g-import-not-at-top
 
-  signal.signal(signal.SIGINT, signal.SIG_DFL)
   os.makedirs(home, exist_ok=True)
   return subprocess.Popen(
       ['bash', '-c', command],
@@ -75,16 +73,6 @@ def gcloud(argv):
     for home in homes(argv):
       copy(source, f'{home}/{target.partition(":")[2]}')
   return 0
-
-
-def ssh(argv):
-  *_, host, command = argv
-  if f'{host} {command}'.startswith(os.environ.get('FAKE_SLOW', '\n')):
-    import time  # pylint: disable=g-import-not-at-top
-
-    time.sleep(1)
-  status = run_at(f'{FAKES}/{host}', command).wait()
-  return 128 - status if status < 0 else status
 
 
 def uv(argv):
@@ -111,47 +99,30 @@ def srun(argv):
 
 
 def train(argv):
-  """Returns a status, or does 'wait' (for a signal), 'hang', (status, hosts).
-
-  (status, hosts) waits until that many hosts run, so that the result does not
-  depend on their order, then ends with the status.
-  """
+  """Returns a status, or waits for SIGTERM."""
   if argv[:1] == ['launch/check_run.py']:
     print('slice v5e:4x4 16 4')
   if argv[:2] != ['-m', 'locost_jax.main']:
     return 0
-  hosts = [int(arg[8:]) for arg in argv if arg.startswith('--hosts=')]
-  host = [int(arg[7:]) for arg in argv if arg.startswith('--host=')]
-  assert len(hosts) == len(host) <= 1 and all(
-      0 <= a < b for a, b in zip(host, hosts)
-  ), argv
-  assert len([a for a in argv if a.startswith('--coordinator=')]) == len(host)
-  home = os.path.basename(os.environ['HOME'])
-  action = take('runs', f'host={host} {home}')
-  if isinstance(action, int):
+  action = take('runs', os.path.basename(os.environ['HOME']))
+  if action != 'wait':
     return action
   import signal  # pylint: disable=g-import-not-at-top
   import time  # pylint: disable=g-import-not-at-top
 
   def end(number, _):
     note('signal', [signal.Signals(number).name])
-    if action == 'wait':
-      os._exit(128 + number)
+    os._exit(128 + number)
 
   signal.signal(signal.SIGTERM, end)
-  signal.signal(signal.SIGINT, end)
   open(f'{FAKES}/waiting{os.getpid()}', 'x').close()
-  for _ in range(2000):
-    running = [name for name in os.listdir(FAKES) if name.startswith('waiting')]
-    if isinstance(action, tuple) and len(running) == action[1]:
-      os._exit(action[0])
-    time.sleep(0.01)
+  time.sleep(20)
   return 99
 
 
 def main():
   name, argv = os.path.basename(sys.argv[0]), sys.argv[1:]
-  known = dict(gcloud=gcloud, ssh=ssh, git=git, uv=uv, srun=srun)
+  known = dict(gcloud=gcloud, git=git, uv=uv, srun=srun)
   known |= dict(python=train, trainer=train)
   does = known.get(name, lambda argv: 0)
   if argv[:1] == ['launch/check_run.py']:

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 BUDGETS = {
     'lines of locost_jax/': 38_005,  # with templates, CSS and JS
     'lines of code in locost_jax/': 24_420,
-    'lines of configs/ and launch/': 2_630,
+    'lines of configs/ and launch/': 2_475,
     'lines of papers/ and bench/': 4_420,
     'lines of tests/': 40_785,  # of Python
     'words of *.md': 19_800,  # as `wc -w` counts them

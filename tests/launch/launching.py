@@ -1,6 +1,6 @@
 """Helpers of the tests of launch/: fake commands and an env file.
 
-fake_launch.py stands in for gcloud, ssh, srun, other commands and the trainer.
+fake_launch.py stands in for gcloud, srun, other commands and the trainer.
 It uses no network and does not import JAX.
 """
 
@@ -9,7 +9,6 @@ import os
 from pathlib import Path
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -17,9 +16,8 @@ import time
 ROOT = Path(__file__).parents[2]
 LAUNCH = ROOT / 'launch'
 SCRIPTS = sorted(LAUNCH.glob('*.sh')) + [LAUNCH / 'slurm.sbatch']
-# Seconds; below LAUNCH_GRACE, the scripts' time limit for hosts that hang (60).
-TIMEOUT = 50
-NAMES = 'gcloud ssh srun scontrol sbatch git uv trainer python'.split()
+TIMEOUT = 50  # seconds
+NAMES = 'gcloud srun scontrol sbatch git uv trainer python'.split()
 # Flags with characters that the scripts must quote.
 ODD = [
     '--config.data.train_files=texts-*.jsonl.gz',
@@ -82,7 +80,7 @@ class Fakes:
     (self.path / 'answers').write_text(repr(rules))
 
   def runs(self, *rules):
-    """Sets the trainer's actions: (words, [a mode of `train`, ...]), ..."""
+    """Sets the trainer's actions: (words, [a status or 'wait', ...]), ..."""
     (self.path / 'runs').write_text(repr(rules))
 
   def start(self, script, *arguments, cwd=ROOT, **environment):
@@ -96,9 +94,6 @@ class Fakes:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        # SIGINT is ignored if the tests run in the background, and a shell
-        # cannot trap a signal that was ignored at its start.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
   def run(self, script, *arguments, **environment):

@@ -81,7 +81,7 @@ def test_settings_of_pretraining_for_each_machine(check, fakes, machine):
   """The scripts read them, and the config fits 16 chips or 8 GPUs."""
   text = (LAUNCH / f'pretrain_c4.{machine}.env').read_text(encoding='utf-8')
   fakes.write(text)
-  script = 'tpu_vm.sh run' if 'TPU_NAME' in text else 'gpu.sh --preflight'
+  script = 'tpu_vm.sh run' if 'TPU_NAME' in text else 'slurm.sbatch --preflight'
   status, out, err = fakes.run(*script.split(), '--dry_run')
   is_gpus = machine == 'gpu-8'
   home = '/mnt' if is_gpus else 'gs://my-bucket'

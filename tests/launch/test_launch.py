@@ -25,14 +25,14 @@ def shellcheck(*paths):
 
 
 def test_shellcheck_finds_nothing():
-  assert len(SCRIPTS) == 5
+  assert len(SCRIPTS) == 4
   done = shellcheck(*SCRIPTS, '.ci/run')
   assert (done.returncode, done.stdout) == (0, '')
 
 
 def test_shellcheck_finds_an_error(tmp_path):
   wrong = tmp_path / 'wrong.sh'
-  right = (LAUNCH / 'gpu.sh').read_text()
+  right = (LAUNCH / 'slurm.sbatch').read_text()
   wrong.write_text(right.replace('"${COMMAND[@]}"', '${COMMAND[@]}'))
   done = shellcheck(wrong)
   assert done.returncode and 'SC2068' in done.stdout
@@ -44,7 +44,7 @@ def test_scripts_use_no_features_missing_in_bash_of_macos():
       r'declare -A|mapfile|readarray|@Q|wait -n|\$\{\w+[,^]'
       r'|&>>|\|&|coproc|local -n|EPOCH'
   )
-  for name in ('common.sh', 'tpu_vm.sh', 'gpu.sh'):
+  for name in ('common.sh', 'tpu_vm.sh'):
     assert not newer.search((LAUNCH / name).read_text())
   assert newer.search('mapfile -t lines')
 
@@ -81,7 +81,7 @@ def test_bad_env_files(fakes, old, new, expected):
   assert not fakes.calls()
 
 
-@pytest.mark.parametrize('script', ['tpu_vm.sh', 'gpu.sh', 'slurm.sbatch'])
+@pytest.mark.parametrize('script', ['tpu_vm.sh', 'slurm.sbatch'])
 def test_help_and_no_env_file(fakes, script):
   status, out, _ = fakes.run(script, '--help')
   assert status == 0 and f'launch/{script}' in out
@@ -99,7 +99,6 @@ def test_help_and_no_env_file(fakes, script):
         ('tpu_vm.sh fly', 'fly is not a command'),
         ('tpu_vm.sh run stop', 'run and stop: expected one command'),
         ('tpu_vm.sh run --fast', '--fast is not an option'),
-        ('gpu.sh run', 'run is not an option'),
         ('slurm.sbatch --fast', '--fast is not an option'),
     ],
 )
@@ -114,7 +113,7 @@ def test_the_example_lists_all_names(fakes):
   text = (LAUNCH / 'example.env').read_text(encoding='utf-8')
   text = re.sub(r'(?m)^#(?=[A-Z_]+=)', '', text)
   fakes.write(text.replace('.venv/bin/python', 'python'))
-  for command in 'tpu_vm.sh continue', 'gpu.sh', 'slurm.sbatch':
+  for command in 'tpu_vm.sh continue', 'slurm.sbatch':
     status, out, err = fakes.run(*command.split(), '--dry_run')
     assert status == 0 and out and not err
   known = (LAUNCH / 'common.sh').read_text()
@@ -125,6 +124,6 @@ def test_the_example_lists_all_names(fakes):
 
 
 def test_windows_line_ends_and_a_missing_newline_at_the_end(fakes):
-  _, expected, _ = fakes.run('gpu.sh', '--dry_run')
+  _, expected, _ = fakes.run('slurm.sbatch', '--dry_run')
   fakes.write(ENV.replace('\n', ' \r\n').rstrip())
-  assert fakes.run('gpu.sh', '--dry_run') == (0, expected, '')
+  assert fakes.run('slurm.sbatch', '--dry_run') == (0, expected, '')
