@@ -204,15 +204,17 @@ def decode(where, data):
 def parse_row(path, number, line, fields):
   """Parses a line of a JSONL file; see `read_jsonl`."""
   where = f'{path}:{number}'
+  is_list = number == 1 and line.lstrip().startswith(b'[')
+  hint = "; a JSON list? expected a row in each line: jq -c '.[]'" * is_list
   try:
     row = loads(line.decode('utf-8'), path, number)
   except UnicodeDecodeError as e:
     raise InputError(f'{where}: not UTF-8 (byte {e.start})') from None
   except (ValueError, RecursionError) as e:
-    raise InputError(f'{where}: not JSON: {e}') from None
+    raise InputError(f'{where}: not JSON: {e}{hint}') from None
   if not isinstance(row, dict):
     raise InputError(
-        f'{where}: expected a JSON object, got {type(row).__name__}'
+        f'{where}: expected a JSON object, got {type(row).__name__}{hint}'
     )
   check_texts(where, row, fields(row) if callable(fields) else fields)
   return row

@@ -344,6 +344,14 @@ BAD = {
     ),
     'e.jsonl': (LINES + b'\n{"document": "\xff"}\n', ':3: not UTF-8'),
     'f.jsonl': (LINES + b'[' * 100_000, ':2: not JSON'),
+    'a.json': (
+        b'[\n{}\n]',
+        r":1: not JSON: .*; a JSON list\? .*: jq -c '.\[\]';",
+    ),
+    'b.json': (
+        b'[{}]\n',
+        r":1: .*, got list; a JSON list\? .*: jq -c '.\[\]'$",
+    ),
     'd.tsv': (b'document\tsummary\n"a" b\tc\nd\n', ':2: broken quoting'),
     'y.jsonl': (
         LINES + b'{"document": "a", "summary": "b", "id": [1]}\n',
