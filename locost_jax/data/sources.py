@@ -77,8 +77,9 @@ def expand_globs(globs, disk=object_store.DISK):
       found = glob.glob(pattern, recursive=True)
       matches = list(filter(os.path.isfile, found))
     if not matches:
-      is_pattern = glob.has_magic(pattern)
-      what = 'no file matches this pattern' if is_pattern else 'no such file'
+      what = 'a directory: expected its files' if found else 'no such file'
+      if glob.has_magic(pattern):
+        what = 'no file matches this pattern'
       raise InputError(f'{pattern}: {what}')
     files.update(zip(matches, matches))
   return [files[name] for name in sorted(files)]
