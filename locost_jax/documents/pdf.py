@@ -569,7 +569,8 @@ def _hyphen(hyphen, first, rest, known):
 
 
 if __name__ == '__main__':
-  resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+  if sys.platform == 'linux':  # macOS refuses any limit
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
   # Faster than json.dump, which encodes in Python.
   sys.stdout.write(
       json.dumps(_load_lines(sys.stdin.buffer.read(), int(sys.argv[1])))

@@ -236,6 +236,22 @@ def test_a_reader_that_fails(program, line, monkeypatch):
     pdf.read(b'%PDF', 'a.pdf')
 
 
+# A system that refuses every limit, as macOS does.
+MACOS = """
+import resource, runpy, sys
+import pypdfium2  # a library of this system
+def refuse(*_):
+  raise ValueError('current limit exceeds maximum limit')
+resource.setrlimit, sys.platform = refuse, 'darwin'
+runpy.run_module('locost_jax.documents.pdf', run_name='__main__')
+"""
+
+
+def test_a_system_without_limits_of_memory(monkeypatch):
+  monkeypatch.setattr(pdf, '_COMMAND', (sys.executable, '-c', MACOS))
+  assert 'Some words' in pdf.read(made_pdf.make([['Some words.']]), 'a.pdf')[0]
+
+
 def test_too_much_text():
   with pytest.raises(InputError, match='at most 100 .--max_document_bytes'):
     pdf.read(made_pdf.make([[LONG], [LONG]]), 'a.pdf', max_bytes=100)
