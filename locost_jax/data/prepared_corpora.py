@@ -13,6 +13,7 @@ A corpus is read from one of these places, and nothing is downloaded:
 """
 
 import glob
+import importlib.util
 import json
 import os
 import sys
@@ -142,6 +143,11 @@ def find_tfds_shards(task, data):
     found = {}
     ways = [f'{str(error).rstrip(".")} (it downloads {entry.download})']
   if found:
+    if importlib.util.find_spec('tensorflow_datasets') is None:
+      raise InputError(
+          f'{task}: prepared by TFDS, which is not installed: pip install '
+          '"locost_jax[train]", with Python 3.13 at most'
+      )
     return {
         split: [
             Shard(tfds, i, file)

@@ -162,6 +162,14 @@ def test_tfds_mocked(config, task, monkeypatch):
   assert BYTES.decode(cache[1]['inputs']) == pair[0]
 
 
+def test_prepared_by_a_tfds_that_is_not_installed(config, monkeypatch):
+  monkeypatch.setattr(prepared_corpora, 'find_tfds', find_mocked)
+  monkeypatch.setitem(sys.modules, 'tensorflow_datasets', None)
+  config.data.task = 'arxiv'
+  with pytest.raises(InputError, match='arxiv: prepared by TFDS, which is not'):
+    tasks.check(config)
+
+
 @pytest.fixture
 def prepared(tmp_path):
   """SCROLLS' QMSum in TFDS's format: seven rows in three shards."""

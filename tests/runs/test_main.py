@@ -3,6 +3,7 @@
 import functools
 import json
 import re
+import sys
 from unittest import mock
 
 import pytest
@@ -11,7 +12,6 @@ import locost_jax
 from locost_jax import main
 from locost_jax import models
 from locost_jax.devices import sharding
-from locost_jax.runs import checks
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import phases as phases_lib
@@ -61,8 +61,8 @@ CONFIG = f'--config={ROOT}/configs/finetune.py'
 
 
 def test_without_the_train_extra(call, tmp_path, monkeypatch):
-  """One line with the packages to install."""
-  monkeypatch.setattr(checks, '_TRAIN_EXTRA', ('numpy', 'not_installed'))
+  """One line with the package to install."""
+  monkeypatch.setitem(sys.modules, 'array_record', None)
   path = write_rows(tmp_path / 'a.jsonl', [dict(document='a', summary='b')])
   status, _, err = call(
       CONFIG,
@@ -70,7 +70,7 @@ def test_without_the_train_extra(call, tmp_path, monkeypatch):
       f'--workdir={tmp_path / "run"}',
   )
   assert status == 2 and err == (
-      'error: training needs not_installed: pip install "locost_jax[train]"\n'
+      'error: training needs array_record: pip install "locost_jax[train]"\n'
   )
 
 
