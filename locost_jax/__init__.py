@@ -12,6 +12,9 @@ import signal
 import sys
 import typing
 
+if sys.platform == 'win32':
+  raise ImportError('locost_jax runs on Linux and macOS; on Windows, in WSL')
+
 if typing.TYPE_CHECKING:
   from locost_jax.summarizing.document_files import read
   from locost_jax.summarizing.summarization_pipeline import pipeline

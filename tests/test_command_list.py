@@ -27,3 +27,9 @@ def test_a_command_after_a_space_is_one_line():
   assert not done.stdout
   assert done.stderr.count('\n') == 1
   assert 'python -m locost_jax.COMMAND runs one' in done.stderr
+
+
+def test_on_windows():
+  program = 'import sys; sys.platform = "win32"; import locost_jax'
+  done = python.run('-c', program, status=1)
+  assert done.stderr.endswith('runs on Linux and macOS; on Windows, in WSL\n')
