@@ -36,6 +36,8 @@ from locost_jax.workdir import checkpoint
 from locost_jax.workdir import manifest
 
 _LOOP = 'loop/metadata'  # where Orbax puts JSON
+# Of a file of arrays: writing it to a bucket takes thrice its memory.
+_FILE_BYTES = 1 << 28
 
 
 class Checkpointer:
@@ -84,7 +86,12 @@ class Checkpointer:
       items = collective.gather_arrays(items)
     with collective.raising_together(), self._explaining_disk_errors():
       if items is not None:  # else the first host writes
-        args = {name: ocp.args.StandardSave(items[name]) for name in items}
+        args = {
+            name: ocp.args.PyTreeSave(
+                items[name], ocdbt_target_data_file_size=_FILE_BYTES
+            )
+            for name in items
+        }
         args = ocp.args.Composite(loop=ocp.args.JsonSave(loop), **args)
         self._orbax.save(self._directory / str(step), args=args)
 
@@ -198,8 +205,8 @@ class Checkpointer:
     restored = self._orbax.restore(
         directory,
         args=ocp.args.Composite(
-            params=ocp.args.StandardRestore(abstract_state.params),
-            training=ocp.args.StandardRestore(training),
+            params=_restoring(abstract_state.params),
+            training=_restoring(training),
         ),
     )
     rest = abstract_state._replace(params=())
@@ -275,6 +282,12 @@ class Checkpointer:
 
 def _training(state):
   return parameters.flatten(state._replace(params=()))
+
+
+def _restoring(target):
+  """Returns Orbax's arguments to restore arrays as they are in a state."""
+  restore_args = ocp.checkpoint_utils.construct_restore_args(target)
+  return ocp.args.PyTreeRestore(target, restore_args)
 
 
 def _remove(path):

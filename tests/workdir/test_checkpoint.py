@@ -12,6 +12,7 @@ import pytest
 
 from locost_jax.errors import InputError
 from locost_jax.workdir import checkpoint
+from locost_jax.workdir import checkpointer as checkpointer_lib
 from locost_jax.workdir import manifest
 from tests import small_training
 from tests.workdir import states
@@ -68,6 +69,19 @@ def test_a_file_in_place_of_the_directory(tmp_path):
   with pytest.raises(InputError, match='checkpoints is not a directory'):
     with states.open_run(tmp_path):
       pass
+
+
+def test_files_are_small_enough_to_be_copied(tmp_path, monkeypatch):
+  """Many arrays share a file, up to a size; they are restored."""
+  monkeypatch.setattr(checkpointer_lib, '_FILE_BYTES', 1 << 18)
+  array = lambda i: jax.random.normal(jax.random.key(i), (1 << 14,))
+  state = _state()._replace(params={f'a{i}': array(i) for i in range(32)})
+  with states.open_run(tmp_path) as checkpointer:
+    checkpointer.save(1, state)
+    checkpointer.wait()
+    _equal(checkpointer.restore(1, _abstract(state)), state)
+  sizes = [x.stat().st_size for x in tmp_path.rglob('params/*/d/*')]
+  assert sum(sizes) > 1 << 20 and max(sizes) < 1 << 19
 
 
 def test_latest_and_best_are_kept(run):
