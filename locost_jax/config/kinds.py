@@ -225,12 +225,14 @@ class Key(NamedTuple):
     text: its meaning, for --help=config.
     given: its Kind; None: that of all values of the default's type.
     old: its name in configs that earlier versions stored, in the same section.
+    is_needed: of a model's key, whether every stored config must have it.
   """
 
   default: Any
   text: str
   given: Kind | None = None
   old: str = ''
+  is_needed: bool = False
 
   @property
   def kind(self):

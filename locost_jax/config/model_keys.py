@@ -1,5 +1,7 @@
 """The keys of config.model: the table of each model, in base size."""
 
+import functools
+
 from locost_jax.config.kinds import choice
 from locost_jax.config.kinds import IDS
 from locost_jax.config.kinds import integer
@@ -17,18 +19,20 @@ _LAYERS = integer(1, LAYERS)
 _TOKENS = integer(1, TOKENS)
 _PADDING = choice('tokens', 'release')
 _ACTIVATIONS = 'relu', 'gelu', 'gelu_new', 'silu'
+# A key that a model always had; others came later, so old runs lack them.
+Need = functools.partial(Key, is_needed=True)
 
 # Keys that all models have.
 _EVERY = {
-    'vocab_size': Key(
+    'vocab_size': Need(
         0, 'rows of the embedding; 0: size of the vocabulary', integer(0, IDS)
     ),
-    'd_model': Key(768, 'D, width of the residual stream', _MILLION),
-    'd_ff': Key(2048, "F, width of the (encoder's) feed-forward", _MILLION),
-    'num_heads': Key(12, 'H, attention heads', _MILLION),
-    'num_layers': Key(12, 'encoder layers', _LAYERS),
-    'num_decoder_layers': Key(12, 'decoder layers', _LAYERS),
-    'dropout_rate': Key(0.0, 'dropout of all branches and embeddings', _RATE),
+    'd_model': Need(768, 'D, width of the residual stream', _MILLION),
+    'd_ff': Need(2048, "F, width of the (encoder's) feed-forward", _MILLION),
+    'num_heads': Need(12, 'H, attention heads', _MILLION),
+    'num_layers': Need(12, 'encoder layers', _LAYERS),
+    'num_decoder_layers': Need(12, 'decoder layers', _LAYERS),
+    'dropout_rate': Need(0.0, 'dropout of all branches and embeddings', _RATE),
     'copy': Key(False, 'copy words of the input (models/copy_head.py)'),
     'copy_dim': Key(64, "width of the copy head's queries and keys", _MILLION),
     'copy_ngram': Key(0, 'longest n-gram to continue; 0: off', integer(0, 16)),
@@ -41,30 +45,34 @@ def _changed(keys, **defaults):
   return keys | new
 
 
-_T5_STYLE = _EVERY | {
-    'd_kv': Key(64, 'K, width of one attention head', _MILLION),
-    'feed_forward': Key(
+T5_STYLE = _EVERY | {
+    'd_kv': Need(64, 'K, width of one attention head', _MILLION),
+    'feed_forward': Need(
         'gated-gelu',
         "f, or 'gated-f': 'relu', 'gelu', 'gelu_new', 'silu'",
         choice(*(f'gated-{name}' for name in _ACTIVATIONS), *_ACTIVATIONS),
     ),
-    'tie_embeddings': Key(True, 'output layer is the embedding, scaled (v1.0)'),
-    'relative_attention_num_buckets': Key(32, 'of the position bias', _MILLION),
-    'relative_attention_max_distance': Key(
+    'tie_embeddings': Need(
+        True, 'output layer is the embedding, scaled (v1.0)'
+    ),
+    'relative_attention_num_buckets': Need(
+        32, 'of the position bias', _MILLION
+    ),
+    'relative_attention_max_distance': Need(
         128, 'larger distances share a bucket', _TOKENS
     ),
-    'layer_norm_epsilon': Key(1e-06, 'inside the root of the RMS norm'),
+    'layer_norm_epsilon': Need(1e-06, 'inside the root of the RMS norm'),
 }
-_LOCOST = _T5_STYLE | {
-    'd_state': Key(256, 'N, complex state pairs per channel', _MILLION),
-    'gating': Key(True, "multiply the mixer's output by a projection"),
-    'bidirectional': Key(True, 'use one kernel per direction'),
-    'variant': Key(
+_LOCOST = T5_STYLE | {
+    'd_state': Need(256, 'N, complex state pairs per channel', _MILLION),
+    'gating': Need(True, "multiply the mixer's output by a projection"),
+    'bidirectional': Need(True, 'use one kernel per direction'),
+    'variant': Need(
         'release',
         "follow the 'release' or the 'paper' where the two differ",
         choice('release', 'paper'),
     ),
-    'convolution': Key(
+    'convolution': Need(
         'exact',
         "'exact', or 'release' with its defect for lengths that are not 2^k",
         choice('exact', 'release'),
@@ -86,14 +94,14 @@ _LOCOST = _T5_STYLE | {
 _BART = _changed(
     _EVERY, d_ff=3072, num_layers=6, num_decoder_layers=6, dropout_rate=0.1
 ) | {
-    'decoder_d_ff': Key(3072, "width of the decoder's feed-forward", _MILLION),
-    'feed_forward': Key(
+    'decoder_d_ff': Need(3072, "width of the decoder's feed-forward", _MILLION),
+    'feed_forward': Need(
         'gelu', "'relu', 'gelu', 'gelu_new' or 'silu'", choice(*_ACTIVATIONS)
     ),
-    'attention_dropout_rate': Key(0.0, 'dropout of attention weights', _RATE),
-    'activation_dropout_rate': Key(0.0, 'dropout in the feed-forward', _RATE),
-    'max_positions': Key(1024, 'maximum tokens of input or summary', _TOKENS),
-    'scale_embedding': Key(False, 'multiply embeddings by sqrt(D)'),
+    'attention_dropout_rate': Need(0.0, 'dropout of attention weights', _RATE),
+    'activation_dropout_rate': Need(0.0, 'dropout in the feed-forward', _RATE),
+    'max_positions': Need(1024, 'maximum tokens of input or summary', _TOKENS),
+    'scale_embedding': Need(False, 'multiply embeddings by sqrt(D)'),
     'tie_embeddings': Key(True, 'output layer is the embedding'),
     'norms_first': Key(
         False,
@@ -102,7 +110,7 @@ _BART = _changed(
     'sinusoidal': Key(
         False, 'positions by formula, and no norm after them (PEGASUS)'
     ),
-    'pad_id': Key(1, 'the id of padding in the vocabulary', integer(0, IDS)),
+    'pad_id': Need(1, 'the id of padding in the vocabulary', integer(0, IDS)),
     'num_decoder_heads': Key(
         0, 'attention heads of the decoder; 0: num_heads', integer(0, MILLION)
     ),
@@ -132,21 +140,21 @@ _SELECTOR = {
 # The keys of each model of `models`, in base size.
 MODELS = {
     'locost': _LOCOST,
-    't5': _changed(_T5_STYLE, tie_embeddings=False)
+    't5': _changed(T5_STYLE, tie_embeddings=False)
     | {
         'biases_per_layer': Key(
             False, 'a position bias in each layer (UMT5), not one for all'
         )
     },
-    'longt5': _changed(_T5_STYLE, tie_embeddings=False)
+    'longt5': _changed(T5_STYLE, tie_embeddings=False)
     | {
-        'attention': Key(
+        'attention': Need(
             'transient-global',
             "'transient-global' or 'local'",
             choice('transient-global', 'local'),
         ),
-        'local_radius': Key(127, 'tokens seen on each side', _TOKENS),
-        'global_block_size': Key(16, 'tokens per global token', _TOKENS),
+        'local_radius': Need(127, 'tokens seen on each side', _TOKENS),
+        'global_block_size': Need(16, 'tokens per global token', _TOKENS),
     },
     'bart': _BART,
     'led': _changed(_BART, max_positions=16384)

@@ -15,7 +15,6 @@ Dropout on every branch; attention weights and hidden units have their own
 rates. Interface and axis letters are those of `encoder_decoder.Model`.
 """
 
-import dataclasses
 import math
 
 from flax import linen as nn
@@ -31,20 +30,9 @@ from locost_jax.models import model_config
 from locost_jax.models import stack
 
 
-@dataclasses.dataclass(frozen=True)
+@model_config.with_keys('bart')
 class BartConfig(model_config.ModelConfig):
-  """The config of a BART; config/model_keys.py explains the keys."""
-
-  decoder_d_ff: int
-  attention_dropout_rate: float
-  activation_dropout_rate: float
-  max_positions: int = dataclasses.field()
-  scale_embedding: bool = dataclasses.field()
-  pad_id: int = dataclasses.field()
-  num_decoder_heads: int = 0
-  tie_embeddings: bool = True
-  norms_first: bool = False
-  sinusoidal: bool = False
+  """The config of a BART, and the base of those like it."""
 
   # Rows of the position tables before that of position 0: published models have
   # them but never read them.

@@ -25,25 +25,18 @@ are learned, and their tables begin with position 0. Attention has biases if
 Axes: those of `encoder_decoder.Model`, W tokens of a block, n blocks.
 """
 
-import dataclasses
-
 import jax.numpy as jnp
 import numpy as np
 
 from locost_jax.errors import InputError
 from locost_jax.models import bart
+from locost_jax.models import model_config
 from locost_jax.ops import local_attention
 
 
-@dataclasses.dataclass(frozen=True)
+@model_config.with_keys('bigbird_pegasus')
 class BigBirdPegasusConfig(bart.BartConfig):
-  """BART's keys, and those of the encoder's attention."""
-
-  norms_first: bool = True
-  block_size: int = 64
-  num_random_blocks: int = 3
-  use_bias: bool = False
-  attention: str = 'block_sparse'
+  """The config of a BigBird-Pegasus."""
 
   position_offset = 0
   has_embedding_norm = False

@@ -24,19 +24,14 @@ import jax.numpy as jnp
 
 from locost_jax.errors import InputError
 from locost_jax.models import bart
+from locost_jax.models import model_config
 from locost_jax.ops import local_attention
 from locost_jax.ops import long_attention
 
 
-@dataclasses.dataclass(frozen=True)
+@model_config.with_keys('led')
 class LEDConfig(bart.BartConfig):
-  """BART's keys, and those of the encoder's attention."""
-
-  attention_window: int | tuple = 1024
-  max_target_positions: int = 1024
-  global_tokens: int = 1
-  separator_id: int = -1
-  max_separators: int = 64
+  """The config of an LED."""
 
   position_offset = 0
   # Blocks on each side of a block whose keys it reads. More of them read fewer

@@ -16,7 +16,6 @@ variant: where the paper and its release differ
   initialisation    log dt uniform, b = 1               dt uniform, b normal
 """
 
-import dataclasses
 import functools
 
 from flax import linen as nn
@@ -27,6 +26,7 @@ from jax.sharding import PartitionSpec as P
 from locost_jax.errors import check_choice
 from locost_jax.errors import InputError
 from locost_jax.models import layers
+from locost_jax.models import model_config
 from locost_jax.models import stack
 from locost_jax.ops import complex_pairs
 from locost_jax.ops import long_conv
@@ -44,19 +44,9 @@ KEPT_BYTES = 128 << 20
 TRANSFORMS = {'fft': long_conv.FFT, 'matmul': matrix_transform.MatrixTransform}
 
 
-@dataclasses.dataclass(frozen=True)
+@model_config.with_keys('locost')
 class LocostConfig(stack.T5StyleConfig):
-  """The T5-style keys and those of the state-space layers."""
-
-  d_state: int
-  gating: bool
-  bidirectional: bool
-  variant: str
-  convolution: str = dataclasses.field()
-  transform: str = 'fft'
-  initialisation: str = 's4d-lin'
-  dt_min: float = ssm.DT_MIN
-  dt_max: float = ssm.DT_MAX
+  """The config of a LOCOST."""
 
   comes_in_parts = True
   LEAST_BUCKETS = 2  # only the decoder has attention

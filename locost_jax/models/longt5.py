@@ -14,7 +14,6 @@ Axes: B batch, L length, D width, H heads, K head width, W local_radius + 1, G
 side tokens.
 """
 
-import dataclasses
 import functools
 import math
 
@@ -25,6 +24,7 @@ import numpy as np
 
 from locost_jax.errors import InputError
 from locost_jax.models import attention
+from locost_jax.models import model_config
 from locost_jax.models import stack
 from locost_jax.ops import causal_attention
 from locost_jax.ops import local_attention
@@ -32,15 +32,11 @@ from locost_jax.ops import local_attention
 LOCAL, GLOBAL = 'local', 'transient-global'
 
 
-@dataclasses.dataclass(frozen=True)
+@model_config.with_keys('longt5')
 class LongT5Config(stack.T5StyleConfig):
-  """The T5-style keys and those of the encoder's attention."""
+  """The config of a LongT5."""
 
   shares_arrays = True
-
-  attention: str
-  local_radius: int
-  global_block_size: int
 
   def check_mask(self, mask, what='input_mask'):
     """Raises an InputError unless tokens come first.

@@ -2,32 +2,35 @@
 
 import dataclasses
 
+from locost_jax.config import model_keys
 from locost_jax.ops import long_attention
 
 
-@dataclasses.dataclass(frozen=True)
-class ModelConfig:
-  """The keys of every model; config/model_keys.py explains each.
+def with_keys(model):
+  """Decorates the config of a model, a frozen dataclass: its keys are fields.
 
-  Other modules know a model by these keys and the facts below, those of
-  self-attention over the whole input, which a model's own config overrides: by
-  a key of the same name, which is a field, or by a constant or a method. Such a
-  field without a default needs
-  `dataclasses.field()`, or it would have the constant here as its default.
+  Args:
+    model: its name in `config.model_keys`, which explains each key; 't5-style':
+      the keys that these models share.
   """
+  keys = {'t5-style': model_keys.T5_STYLE, **model_keys.MODELS}[model]
 
-  vocab_size: int
-  d_model: int
-  d_ff: int
-  num_heads: int
-  num_layers: int
-  num_decoder_layers: int
-  feed_forward: str
-  dropout_rate: float
-  # See `copy_head`.
-  copy: bool = dataclasses.field(default=False, kw_only=True)
-  copy_dim: int = dataclasses.field(default=64, kw_only=True)
-  copy_ngram: int = dataclasses.field(default=0, kw_only=True)
+  def decorate(Config):
+    Config.__annotations__ = {x: type(keys[x].default) for x in keys}
+    for name, key in keys.items():
+      default = {} if key.is_needed else {'default': key.default}
+      setattr(Config, name, dataclasses.field(**default))
+    return dataclasses.dataclass(frozen=True, kw_only=True)(Config)
+
+  return decorate
+
+
+class ModelConfig:
+  """What other modules know of a model, next to its keys (`with_keys`).
+
+  The facts below are those of self-attention over the whole input. A model's
+  own config overrides them: by a key of the same name, a constant or a method.
+  """
 
   pad_id = 0  # the token that counts as padding
   max_positions = None  # most tokens read or written in a sequence, if limited

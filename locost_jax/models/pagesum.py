@@ -19,7 +19,6 @@ Inputs are [B, P, L]; [B, L] is one page. Axes: B documents, P pages, L tokens
 of a page, T target length, D d_model, R rows of a decoding step.
 """
 
-import dataclasses
 import functools
 
 import jax
@@ -27,18 +26,16 @@ import jax.numpy as jnp
 
 from locost_jax.models import bart
 from locost_jax.models import layers
+from locost_jax.models import model_config
 from locost_jax.models import stack
 from locost_jax.ops import mesh as mesh_lib
 
 
-@dataclasses.dataclass(frozen=True)
+@model_config.with_keys('pagesum')
 class PageSumConfig(bart.BartConfig):
-  """BART's keys, and how pages are decoded; see the top of this module."""
+  """The config of a PageSum; see the top of this module."""
 
   page_forms = ('spatial', 'discourse', 'document')
-
-  decoding: str = 'pages'
-  padding: str = 'tokens'
 
   @property
   def weighs_pages(self):

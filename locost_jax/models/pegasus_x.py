@@ -15,8 +15,6 @@ own norm before attention. Attention and logits have no biases. Positions are
 Axes: those of `encoder_decoder.Model`, and G global tokens.
 """
 
-import dataclasses
-
 from flax import linen as nn
 import jax
 import jax.numpy as jnp
@@ -24,19 +22,15 @@ import numpy as np
 
 from locost_jax.errors import InputError
 from locost_jax.models import bart
+from locost_jax.models import model_config
 from locost_jax.models import stack
 from locost_jax.ops import local_attention
 from locost_jax.ops import long_attention
 
 
-@dataclasses.dataclass(frozen=True)
+@model_config.with_keys('pegasus_x')
 class PegasusXConfig(bart.BartConfig):
-  """BART's keys, and those of the encoder's attention."""
-
-  norms_first: bool = True
-  sinusoidal: bool = True
-  block_size: int = 512
-  global_tokens: int = 32
+  """The config of a PEGASUS-X."""
 
   use_bias = has_logits_bias = False
 

@@ -13,24 +13,21 @@ the backward pass recomputes.
 Axes: B batch, L length, D width, H heads, K head width.
 """
 
-import dataclasses
-
 from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
 from locost_jax.models import attention
+from locost_jax.models import model_config
 from locost_jax.models import stack
 from locost_jax.ops import causal_attention
 from locost_jax.ops import local_attention
 from locost_jax.ops import long_attention
 
 
-@dataclasses.dataclass(frozen=True)
+@model_config.with_keys('t5')
 class T5Config(stack.T5StyleConfig):
-  """The keys of every T5-style model, and how many position biases it has."""
-
-  biases_per_layer: bool = False
+  """The config of a T5."""
 
   shares_arrays = True
 

@@ -25,7 +25,6 @@ without tokens are ignored. Axes: B documents, C chunks, L tokens of a chunk,
 J = L - 1 those that can be selected, T target length, D d_model.
 """
 
-import dataclasses
 import functools
 
 import jax
@@ -34,6 +33,7 @@ import jax.numpy as jnp
 from locost_jax.errors import InputError
 from locost_jax.models import bart
 from locost_jax.models import copy_head
+from locost_jax.models import model_config
 from locost_jax.models import selector as selector_lib
 from locost_jax.models import stack
 from locost_jax.ops import chunks
@@ -41,16 +41,9 @@ from locost_jax.ops import mesh as mesh_lib
 from locost_jax.ops import tokenwise
 
 
-@dataclasses.dataclass(frozen=True)
+@model_config.with_keys('simcas')
 class SimCASConfig(bart.BartConfig):
-  """BART's keys, and those at the top of this module."""
-
-  chunk: str = 'many'
-  align: str = 'shift'
-  padding: str = 'release'
-  select: str = 'ppo'
-  selection: str = 'sample'
-  limit: int = 2048
+  """The config of a SimCAS; see the top of this module."""
 
   is_compacted = True
 

@@ -1,7 +1,5 @@
 """Shared by stacks of layers: sizes, modules, how layers run, caches."""
 
-import dataclasses
-
 from flax import linen as nn
 import jax
 import jax.numpy as jnp
@@ -20,15 +18,9 @@ AUTO_BYTES = 1 << 30
 CPU_AUTO_BYTES = 128 << 20
 
 
-@dataclasses.dataclass(frozen=True)
+@model_config.with_keys('t5-style')
 class T5StyleConfig(model_config.ModelConfig):
-  """The keys of every T5-style model, whose own config describes the mixer."""
-
-  d_kv: int
-  tie_embeddings: bool
-  relative_attention_num_buckets: int
-  relative_attention_max_distance: int
-  layer_norm_epsilon: float
+  """What T5-style models have; the own config of each describes its mixer."""
 
   # A bidirectional encoder gives each sign half of the buckets, and half of
   # those to exact distances: see `attention.relative_buckets`.

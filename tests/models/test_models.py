@@ -1,5 +1,7 @@
 """LOCOST as a whole: size, variants, masks, caches, precision."""
 
+import contextlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 from configs import default
 from locost_jax import models
+from locost_jax.config import schema
 from locost_jax.data import pages
 from locost_jax.errors import InputError
 from tests import products
@@ -67,6 +70,19 @@ def test_mixer_matches_the_plain_sum(small_model_config, change):
   mixer = model.make_mixer(model.config, model.dtype)
   got = jax.jit(mixer.apply)({'params': own}, jnp.asarray(x, jnp.float32), mask)
   np.testing.assert_allclose(got, want, rtol=0, atol=2e-5 * abs(want).max())
+
+
+@pytest.mark.parametrize('name', models.MODELS)
+def test_only_keys_that_came_later_may_be_missing(name):
+  config = dict(schema.make_model(name), vocab_size=60)
+  for key in config.keys() - {'name'}:
+    rest = {other: config[other] for other in config.keys() - {key}}
+    came_later = key in models.default_keys(name)
+    error = pytest.raises(InputError, match=f'^model.{key} is missing: {name}')
+    with contextlib.nullcontext() if came_later else error:
+      assert getattr(models.make_config(rest), key) == config[key]
+  always = {'vocab_size', 'num_heads', 'pad_id', 'd_state', 'max_positions'}
+  assert not always & models.default_keys(name).keys()
 
 
 def test_bfloat16_keeps_float32_where_it_must(small_model_config):
