@@ -1,8 +1,8 @@
 """Reports that a program takes long to compile, while it is compiled.
 
 Compiling a program for a new length takes seconds to minutes, in which nothing
-else happens. Whoever computes with a new shape describes it (`describe`). A
-thread watches the main thread and prints one line for each shape.
+else happens. Whoever computes with a new shape describes it (`describe`). JAX
+says when it begins and ends to compile; a timer prints one line for each shape.
 """
 
 import contextlib
@@ -14,10 +14,10 @@ import time
 import jax
 
 from locost_jax.config import progress
-from locost_jax.devices import watchdog
 
 SECONDS = 5.0  # of a compilation that is reported
 INITIAL = 'the initial parameters'  # for `describe`
+_LOWERED = '/jax/core/compile/jaxpr_to_mlir_module_duration'
 _COMPILED = '/jax/core/compile/backend_compile_duration'
 
 _described = ['']  # the last one is what the main thread computes
@@ -66,27 +66,22 @@ def shape_of(inputs):
   return f'{rows} x {math.prod(lengths):,} tokens'
 
 
-@functools.cache  # one thread
+@functools.cache  # one listener
 def announce():
   """Reports long compilations of this thread from now on, on the first host."""
-  watched, since, seconds = threading.get_ident(), [None], SECONDS
+  watched, timer = threading.get_ident(), threading.Timer(0, _report)
 
-  def end(event, *_, **__):
-    if event == _COMPILED:
-      since[0] = None
+  def listen(event, *_, **__):
+    nonlocal timer
+    if threading.get_ident() != watched or event not in (_LOWERED, _COMPILED):
+      return
+    timer.cancel()
+    if event == _LOWERED:  # the compiler begins
+      timer = threading.Timer(SECONDS, _report, _described[-1:])
+      timer.daemon = True
+      timer.start()
 
-  def watch():
-    while True:
-      time.sleep(seconds / 10)
-      if not watchdog.is_compiling(watched):
-        since[0] = None
-      elif since[0] is None:
-        since[0] = time.monotonic()
-      elif time.monotonic() - since[0] >= seconds:
-        _report(_described[-1])
-
-  jax.monitoring.register_event_duration_secs_listener(end)
-  threading.Thread(target=watch, name='compiling', daemon=True).start()
+  jax.monitoring.register_event_duration_secs_listener(listen)
 
 
 def _report(what):
