@@ -6,10 +6,12 @@ is newer or older than the run, has its default. Commands without --config use
 the config of the run.
 """
 
+import json
 import os
 import re
 import shlex
 
+from flax import traverse_util
 from ml_collections import ConfigDict
 
 from locost_jax import files
@@ -173,9 +175,8 @@ def list_differences(stored, config, keys='.*', free=_FREE):
 
   A missing key has its default; model.vocab_size 0 means the vocabulary's size.
   """
-  defaults = default_values(config.model.name)
   old, new = (
-      dict(schema.leaves(_fill(tree, defaults)))
+      flatten(tree, config.model.name)
       for tree in (stored, phases_lib.to_dict(config))
   )
   if not new.get('model.vocab_size'):
@@ -191,32 +192,19 @@ def list_differences(stored, config, keys='.*', free=_FREE):
   }
 
 
-def default_values(model):
-  """Returns the defaults of all keys of a run, as nested dicts."""
-  defaults = phases_lib.to_dict(schema.make_config())
-  defaults['model'] = models.default_keys(model)
-  return {
-      **defaults,
-      **{
-          section: schema.defaults(section) for section in schema.table.OPTIONAL
-      },
-      'phases': [],
-  }
-
-
-def _fill(config, defaults):
-  """Returns a copy of nested dicts with missing keys at their defaults.
+def flatten(config, model):
+  """Returns nested dicts as {dotted key: value}; missing ones at their defaults.
 
   A section that is None stays None.
   """
-  filled = dict(config)
-  for key, value in defaults.items():
-    if isinstance(value, dict):
-      section = config.get(key, None if key in schema.table.OPTIONAL else {})
-      filled[key] = _fill(section, value) if isinstance(section, dict) else None
-    else:
-      filled.setdefault(key, value)
-  return filled
+  none = {x: None for x in schema.table.OPTIONAL if config.get(x) is None}
+  defaults = {
+      key: row.default
+      for key, row in schema.keys_of(model).items()
+      if not row.is_needed and key.partition('.')[0] not in none
+  }
+  defaults = json.loads(json.dumps(defaults))  # lists, as in config.json
+  return {'phases': [], **none, **defaults, **dict(schema.leaves(config))}
 
 
 def _describe(differences):
@@ -248,7 +236,8 @@ def make_config(stored):
   name, stored = stored['model']['name'], dict(stored)
   models.check_choice('model.name', name, models.MODELS)
   shares = stored.pop(phases_lib.SHARES, {})
-  config = ConfigDict(_with_tuples(_fill(stored, default_values(name))))
+  filled = traverse_util.unflatten_dict(flatten(stored, name), sep='.')
+  config = ConfigDict(_with_tuples(filled))
   with config.optim.ignore_type():
     for key in optim.STEP_KEYS:
       config.optim[key] = shares.get(f'optim.{key}', config.optim[key])
