@@ -92,15 +92,6 @@ def make_config(config):
   return Config(**values)
 
 
-def default_keys(name):
-  """Returns {key: default} of the keys of a model that have a default."""
-  return {
-      field.name: field.default
-      for field in dataclasses.fields(MODELS[name][0])
-      if field.default is not dataclasses.MISSING
-  }
-
-
 def check_numerics(dtype, remat):
   """Raises an InputError for a dtype or remat that `build` does not take."""
   if dtype == 'float16':

@@ -9,6 +9,7 @@ import pytest
 
 from configs import default
 from locost_jax import models
+from locost_jax.config import model_keys
 from locost_jax.config import schema
 from locost_jax.data import pages
 from locost_jax.errors import InputError
@@ -77,12 +78,12 @@ def test_only_keys_that_came_later_may_be_missing(name):
   config = dict(schema.make_model(name), vocab_size=60)
   for key in config.keys() - {'name'}:
     rest = {other: config[other] for other in config.keys() - {key}}
-    came_later = key in models.default_keys(name)
+    came_later = not model_keys.MODELS[name][key].is_needed
     error = pytest.raises(InputError, match=f'^model.{key} is missing: {name}')
     with contextlib.nullcontext() if came_later else error:
       assert getattr(models.make_config(rest), key) == config[key]
-  always = {'vocab_size', 'num_heads', 'pad_id', 'd_state', 'max_positions'}
-  assert not always & models.default_keys(name).keys()
+    if key in ('vocab_size', 'num_heads', 'pad_id', 'd_state'):
+      assert not came_later
 
 
 def test_bfloat16_keeps_float32_where_it_must(small_model_config):

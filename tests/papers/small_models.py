@@ -3,6 +3,7 @@
 import json
 
 from locost_jax import models
+from locost_jax.config import schema
 from locost_jax.hugging_face import configs
 from locost_jax.hugging_face import export
 from locost_jax.models import parameters
@@ -19,7 +20,7 @@ def write(directory, name):
   config = dict(SMALL, name=name, vocab_size=vocabulary.size)
   model = models.build(config)
   params = parameters.flatten(small.drawn_params(model, 0.3))
-  config = models.default_keys(name) | config
+  config = dict(schema.make_model(name), **config)
   export.Exported(config, params, 'float32').write(directory, params)
   written = configs.to_released(config)
   (directory / 'config.json').write_text(json.dumps(written))

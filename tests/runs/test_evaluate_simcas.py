@@ -7,7 +7,7 @@ import pytest
 
 import locost_jax
 from locost_jax import main
-from locost_jax import models
+from locost_jax.config import model_keys
 from locost_jax.errors import InputError
 from tests import tiny_run
 from tests.hugging_face.converting import GOLDEN
@@ -91,7 +91,7 @@ def test_a_run_of_another_model_is_refused(trained, run_command):
   """A SimCAS run is neither evaluated nor loaded as another model."""
   path = trained / 'run' / 'config.json'
   stored = json.loads(path.read_text())
-  own = models.default_keys('simcas').keys() - models.default_keys('bart')
+  own = model_keys.MODELS['simcas'].keys() - model_keys.MODELS['bart'].keys()
   for name, words in (
       ('bart', 'selector/'),
       ('pagesum', "pages='chunks' must be one of"),
