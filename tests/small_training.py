@@ -172,6 +172,7 @@ def train(config, workdir, model, train_batches, evaluate):
           mesh=mesh,
           train_batches=train_batches,
           evaluate=evaluate,
+          labels={},
           lower_is_better=('loss',),
       )
   )

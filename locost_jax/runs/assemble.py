@@ -87,8 +87,9 @@ class Setup:
     """The metrics of which checkpoints with lower values are better."""
     return metric_table.lower_is_better(self.config.eval.metrics)
 
-  # A method and an attribute: the functions take a Setup.
+  # A method and attributes: the functions take a Setup.
   evaluate = validation.evaluate
+  labels = functools.cached_property(validation.labels)
   common = functools.cached_property(validation.common)
 
   def expect_vocabulary(self, vocabulary):

@@ -95,7 +95,7 @@ def train_phase(setup, options):
   if documents:
     plan += f'; the best by {metric} of {documents:,} validation documents'
   collective.log(f'{setup.name or "training"} on {setup.task}: {plan}')
-  train.train(setup, options._replace(labels=validation.labels(setup)))
+  train.train(setup, options)
   bucket_run.mirror_of(setup.directory).share()
 
 

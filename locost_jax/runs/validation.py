@@ -75,21 +75,15 @@ def test_set(setup, cache):
 
 
 def labels(setup):
-  """Returns texts about evaluations, for telemetry.Options.labels.
-
-  They are the signatures, and which documents are evaluated.
-  """
-  settings = setup.config.eval
-  return {
-      f'eval/{task}/': {
-          f'eval/{task}/signature/{name}': text
-          for name, text in metric_table.signatures(
-              settings.metrics, setup.documents(cache), settings.protocol
-          ).items()
-      }
-      | {f'eval/{task}/test_set': test_set(setup, cache)}
-      for task, cache in setup.eval_caches('validation').items()
-  }
+  """Returns the signatures of evaluations, and which documents they measure."""
+  settings, found = setup.config.eval, {}
+  for task, cache in setup.eval_caches('validation').items():
+    found[f'eval/{task}/test_set'] = test_set(setup, cache)
+    for name, text in metric_table.signatures(
+        settings.metrics, setup.documents(cache), settings.protocol
+    ).items():
+      found[f'eval/{task}/signature/{name}'] = text
+  return found
 
 
 def evaluate(setup, params, step):

@@ -26,26 +26,24 @@ from locost_jax.errors import InputError
 class MetricsLog:
   """Writes every line to metrics.jsonl and TensorBoard."""
 
-  def __init__(self, workdir, start_step, is_evaluated, labels=()):
+  def __init__(self, workdir, start_step, is_evaluated):
     """Opens WORKDIR/metrics.jsonl and WORKDIR/tensorboard for appending.
 
     Args:
       is_evaluated: whether start_step has been evaluated, see `truncate`.
-      labels: {prefix: {name: text}}: texts added to every line of metrics.jsonl
-        that has a number whose name begins with the prefix.
     """
     path = workdir / 'metrics.jsonl'
     truncate(path, start_step, is_evaluated)
     self._file = open(path, 'ab')
     self._events = _open_events(workdir / 'tensorboard', start_step + 1)
-    self._labels = dict(labels)
 
-  def log(self, step, metrics):
+  def log(self, step, metrics, texts=()):
     """Writes the numbers measured after `step` steps.
 
     Args:
       metrics: name -> number: an int, which stays exact, or anything that
         float() takes. A number that is not finite becomes null.
+      texts: name -> text, added to the line of metrics.jsonl.
     """
     row = {'step': int(step)}
     for name, value in metrics.items():
@@ -54,15 +52,11 @@ class MetricsLog:
         # 0.003000000026077032.
         value = float(str(np.float32(value)))
       row[name] = value if math.isfinite(value) else None
-    texts = {}
-    for prefix, labels in self._labels.items():
-      if any(name.startswith(prefix) for name in metrics):
-        texts |= labels
     with _explaining_disk_errors():
       for name, value in metrics.items():
         event = summary.scalar(name, float(value))
         _write_event(self._events, step=int(step), summary=event)
-      self._file.write((json.dumps(row | texts) + '\n').encode())
+      self._file.write((json.dumps(row | dict(texts)) + '\n').encode())
       self._file.flush()
       self._events.flush()
 

@@ -37,12 +37,10 @@ class Options(NamedTuple):
 
   peak_tflops: peak TFLOP/s of one device; None: from `step_times.peak_flops`.
   profile: number of steps to trace.
-  labels: {prefix: {name: text}}, see `MetricsLog`.
   """
 
   peak_tflops: float | None = None
   profile: int = 0
-  labels: dict = {}
 
 
 class Start(NamedTuple):
@@ -94,16 +92,13 @@ class Telemetry:
         start.step if start.logged is None else start.logged,
     )
     self._metrics = metrics_log.MetricsLog(
-        workdir,
-        start.step,
-        start.is_evaluated,
-        options.labels,
+        workdir, start.step, start.is_evaluated
     )
 
-  def log(self, step, metrics):
+  def log(self, step, metrics, texts=()):
     """Writes the numbers measured after `step` steps, see `MetricsLog.log`."""
     if not self._quiet:
-      self._metrics.log(step, metrics)
+      self._metrics.log(step, metrics, texts)
 
   def log_steps(self, step, rows):
     """Writes the means of the numbers of the steps since the previous line."""
@@ -111,13 +106,13 @@ class Telemetry:
     means |= self.machine_metrics(sum(int(row['tokens']) for row in rows))
     self.log(step, {f'train/{name}': means[name] for name in means})
 
-  def log_evaluation(self, step, metrics):
+  def log_evaluation(self, step, metrics, texts=()):
     """Writes and prints 'step 9: eval/x: loss 2.1  rouge1 30.5'."""
     if self._quiet:
       return
     tokens = self._total_tokens
     total = {} if tokens is None else {'train/total_tokens': tokens}
-    self.log(step, metrics | total)
+    self.log(step, metrics | total, texts if metrics else ())
     parts, before = [], ''
     for name, value in metrics.items():
       prefix, _, last = name.rpartition('/')

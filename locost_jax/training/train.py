@@ -51,6 +51,7 @@ def train(run, options=telemetry_lib.Options()):
       evaluate: (params, step) -> dict of name -> number. Called on every host,
         in the run's mesh, every train.eval_every steps and after the last; it
         must not keep `params`, because the next step reuses their memory;
+      labels: {name: text}, logged with each evaluation;
       lower_is_better: see `checkpoint.score`.
 
   Raises:
@@ -262,7 +263,7 @@ class Loop:
     ):
       params = lora.merge(self._state.params, self._settings.lora.alpha)
       measured = dict(self._run.evaluate(params, self._done))
-    self._telemetry.log_evaluation(self._done, measured)
+    self._telemetry.log_evaluation(self._done, measured, self._run.labels)
     with self._using_disk():
       self._telemetry.sync()
       self._checkpointer.measure(self._done, measured)

@@ -20,8 +20,8 @@ PROGRAM = """
 import os, runpy, signal, sys
 from locost_jax.telemetry import metrics_log
 log = metrics_log.MetricsLog.log
-def log_and_end(self, step, metrics):
-  log(self, step, metrics)
+def log_and_end(self, step, *args):
+  log(self, step, *args)
   if str(step) == os.environ.get('KILL'):
     self.sync()
     os.kill(os.getpid(), signal.SIGKILL)
