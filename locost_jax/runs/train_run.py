@@ -32,9 +32,8 @@ def train_run(config, phases, workdir, options):
   with phases_lib.hold_lock(workdir):
     with removing_on_input_error(workdir, missing):
       vocabulary = _prepare(config, setups, workdir)
-    if collective.is_first_host():
-      shares = () if config.phases else setups[0].shares
-      phases_lib.begin(workdir, config, vocabulary, shares)
+    if config.phases and collective.is_first_host():
+      phases_lib.begin(workdir, config, vocabulary)
     collective.log(
         f'{parameters.count(setups[0].shapes) / 1e6:.1f}M parameters, '
         f'{vocabulary.size} tokens in the vocabulary, '

@@ -79,6 +79,17 @@ def test_a_run_continues_with_its_own_settings(call):
   assert phases_lib.read_config('run') == stored
 
 
+def test_a_run_keeps_its_metric(call):
+  """Also with its config, which says 'auto', and without phases."""
+  path = Path('run/config.json')
+  text = path.read_text()
+  path.write_text(text.replace('"metric": "loss"', '"metric": "accuracy"'))
+  flags = [flag for flag in KEYS if 'checkpoint.metric' not in flag]
+  status, _, err = call(*flags, '--workdir=run')
+  assert status == 0 and '; the best by accuracy of' in err, err
+  path.write_text(text)
+
+
 def test_every_config_survives_its_file():
   """The exact values, and no difference to the run's own check."""
   for path in sorted((ROOT / 'configs').glob('[!_]*.py')):
