@@ -1,8 +1,19 @@
-"""Starts functions in processes that are forked from one with all imports."""
+"""Calls functions in processes that are forked from one with all imports."""
 
+from concurrent import futures
 import importlib
 import multiprocessing
 import os
+
+# Imported in the process that the others are forked from. No array may be made
+# there: each of them chooses its own devices.
+IMPORTED = ['tests.faulty_run', 'tests.page_mesh_program']
+
+
+def _context():
+  context = multiprocessing.get_context('forkserver')
+  context.set_forkserver_preload(IMPORTED)
+  return context
 
 
 def start(module, function, log, *arguments):
@@ -10,9 +21,7 @@ def start(module, function, log, *arguments):
 
   `module` is only imported in the other processes: it may block imports.
   """
-  context = multiprocessing.get_context('forkserver')
-  context.set_forkserver_preload([module])
-  process = context.Process(
+  process = _context().Process(
       target=_run, args=(module, function, str(log), *arguments), daemon=True
   )
   process.start()
@@ -23,4 +32,18 @@ def _run(module, function, log, *arguments):
   file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
   os.dup2(file, 1)
   os.dup2(file, 2)
-  getattr(importlib.import_module(module), function)(*arguments)
+  _call(module, function, arguments)
+
+
+def call(module, function, *arguments, **environment):
+  """Returns what a function returns, with these environment variables."""
+  with futures.ProcessPoolExecutor(1, _context(), _set, [environment]) as pool:
+    return pool.submit(_call, module, function, arguments).result()
+
+
+def _set(environment):
+  os.environ.update(environment)
+
+
+def _call(module, function, arguments):
+  return getattr(importlib.import_module(module), function)(*arguments)

@@ -32,7 +32,7 @@ from locost_jax.ops.mesh import SEQUENCE
 from locost_jax.ops.mesh import TENSOR
 from locost_jax.workdir import checkpointer as checkpointer_lib
 from tests import batches
-from tests import python
+from tests import forked
 from tests import small_training
 from tests.models import small
 
@@ -52,19 +52,13 @@ SIZES |= dict(num_decoder_layers=1, dropout_rate=0.0)
 
 def run(function, *arguments, module='tests.mesh_program', devices=8):
   """Calls a function of a module in a process with N devices."""
-  program = (
-      'import importlib, json, sys\n'
-      f'module = importlib.import_module({module!r})\n'
-      'print(json.dumps(getattr(module, sys.argv[1])(\n'
-      '    *json.loads(sys.argv[2]))))'
-  )
   flags = f' --xla_force_host_platform_device_count={devices}'
-  done = python.run(
-      *('-c', program, function, json.dumps(arguments)),
+  found = forked.call(
+      *(module, function, *arguments),
       JAX_PLATFORMS='cpu',
       XLA_FLAGS=os.environ['XLA_FLAGS'] + flags,
   )
-  return json.loads(done.stdout)
+  return json.loads(json.dumps(found))
 
 
 def make_config(name='locost', **model):
