@@ -308,7 +308,6 @@ def succeed(run_command):
 COMPILED_ANEW = (
     'config/test_speed.py',
     'summarizing/test_summarize_again.py',
-    'papers/test_readme.py',
 )
 
 

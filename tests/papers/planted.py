@@ -1,10 +1,11 @@
 """Plants summaries, losses and costs whose numbers are known.
 
-`plant` replaces what is slow, and what no tiny model could know: training, what
-a model writes, metrics of models, measured costs. All else of a command is real:
-flags, names of runs, splits, files, protocols, tables. What is planted depends
-on the system (its path below runs/, with @N if it reads another number of tokens
-than in training), on the split and on the document.
+`plant` replaces what no tiny model could know: trained weights, what a model
+writes, metrics of models, measured costs. The first time for each kind of model,
+metric or measurement, what is replaced runs too, at a tiny size. All else of a
+command is real: flags, names of runs, splits, files, protocols, tables. What is
+planted depends on the system (its path below runs/, with @N if it reads another
+number of tokens than in training), on the split and on the document.
 """
 
 import contextlib
@@ -17,6 +18,7 @@ import math
 from pathlib import Path
 import re
 import shlex
+import shutil
 
 import jax
 import numpy as np
@@ -49,7 +51,20 @@ _TYPES = {
 # Documents, mean, median, 90% and longest of inputs, mean of targets.
 _SIZES = r'^(\w+) +(\d+)  inputs' + r' +(\d+)' * 4 + r'  .*\n +targets +(\d+)'
 _SCORER = rouge_scorer.RougeScorer(list(_TYPES))
-_numbers, _costs = {}, {}
+_numbers, _costs, _kinds = {}, {}, set()
+_TRAIN, _MEASURE, _BENCH = train.train, evaluate.measure, rounds.measure
+
+
+def is_first(*kind):
+  """Whether nothing of this kind has run."""
+  return kind not in _kinds and not _kinds.add(kind)
+
+
+def choices(config):
+  """Returns the names and switches that make a kind of model."""
+  keys = config.model.to_dict() | dict(pages=config.data.pages)
+  keys['objective'] = config.train.objective
+  return tuple(x for x in keys.values() if isinstance(x, (str, bool)))
 
 
 def number_of(system, split):
@@ -162,7 +177,9 @@ def of_model(prediction, target):
 
 def _measure(what, params, batches, metrics=None, generated=None):
   """Replaces `evaluate.measure`."""
-  del params, generated
+  if is_first('measure', *choices(what.config)):
+    batches = list(batches)
+    _MEASURE(what, params, batches, metrics, generated)
   settings, system = what.config.eval, _system(what)
   names = settings.metrics if metrics is None else metrics
   rows = [
@@ -195,11 +212,16 @@ def _system(what):
 
 def _train(setup, options):
   """Replaces `train.train`: a checkpoint of drawn weights, and a log."""
-  del options
+  path = setup.directory / 'checkpoints'
+  step = setup.config.train.steps
+  if (path / str(step)).exists():
+    return  # done before
+  if is_first('train', *choices(setup.config)):
+    _TRAIN(setup, options)
+    shutil.rmtree(path)
   draw, log = weights(_system(setup))
   make = lambda x: np.float32(draw.normal(0, 0.3, x.shape))
-  params, step = jax.tree.map(make, setup.shapes), setup.config.train.steps
-  checkpoint.save_params(setup.directory / 'checkpoints' / str(step), params)
+  checkpoint.save_params(path / str(step), jax.tree.map(make, setup.shapes))
   keys = 'step', 'train/selected', 'train/reward'
   rows = [dict(zip(keys, (n, *row))) for n, row in enumerate(log, 1)]
   test_main.write_rows(Path(setup.directory) / 'metrics.jsonl', rows)
@@ -207,6 +229,11 @@ def _train(setup, options):
 
 def _bench(spec, parts, *_):
   """Replaces `rounds.measure`."""
+  question, model = spec['question'], spec['config']['model']['name']
+  tiny = spec | dict(length=64, tokens=2, repeats=1, seconds=1.0, limit=None)
+  new = [part for part in parts if is_first('bench', question, model, part)]
+  for row in _BENCH(tiny, new, set(), print)[0] if new else ():
+    assert 'out_of_memory' not in row, row
   parts = ['encode', 'select', 'write'] if parts == ['all'] else parts
   too_long = spec['limit'] == 40 << 30 and spec['length'] > 1 << 16
   sizes = [cost(spec['question'], name, spec['length']) for name in parts]
@@ -219,10 +246,16 @@ def _bench(spec, parts, *_):
   return rows, 'cpu'
 
 
-def _result(columns, rows, settings, **_):
-  """Replaces the `run` of a metric with a model."""
-  del settings
+def _result(entry, rows, settings, **options):
+  """Replaces the `run` of a metric with a model.
+
+  The judge's needs a server: see `test_judge`.
+  """
+  columns = entry.columns
   keys = [column.key for column in columns]
+  if entry.name != 'judge' and is_first('metric', entry.name):
+    found = entry.run(rows, settings, **options)
+    assert {column.key for column in found.columns} >= set(keys)
   shared = [of_model(row.prediction, row.references[0]) for row in rows]
   values = np.subtract.outer(shared, np.arange(len(keys)))
   if 'neighbours' in keys:
@@ -242,7 +275,7 @@ def plant(monkeypatch, figures):
   for table in metric_table.OF_SCORE, score.METRICS:
     for name, entry in table.items():
       if entry.loads_model:
-        run = functools.partial(_result, entry.columns)
+        run = functools.partial(_result, entry)
         planted = dataclasses.replace(entry, run=run)
         monkeypatch.setitem(table, name, planted)
   add = results.Results.add
@@ -257,7 +290,8 @@ def plant(monkeypatch, figures):
   monkeypatch.setattr(evaluate, 'measure', _measure)
   monkeypatch.setattr(train, 'train', _train)
   monkeypatch.setattr(rounds, 'measure', _bench)
-  keep = lambda figure, kind: figures.append(figure) or b'picture'
+  render = style.render
+  keep = lambda figure, kind: figures.append(figure) or render(figure, kind)
   monkeypatch.setattr(style, 'render', keep)
 
 
@@ -265,16 +299,16 @@ def run(text):
   """Runs a command; returns what it prints."""
   out = io.StringIO()
   with contextlib.redirect_stdout(out):
-    assert reproduce.run(text, is_planted=True) == 0, text
+    assert reproduce.run(text) == 0, text
   return out.getvalue()
 
 
 def read(text, out):
   """Returns {(system, title): number as printed} of scores, or of `inspect`."""
-  found, titles, system = {}, (), _name(_flag(text, 'predictions') or '')
-  others = [system, _name(_flag(text, 'compare') or '')]
+  found, titles, system = {}, (), _name(flag(text, 'predictions') or '')
+  others = [system, _name(flag(text, 'compare') or '')]
   for split, *numbers in re.findall(_SIZES, out, re.M):
-    found[_flag(text, 'task'), split] = ' '.join(numbers)
+    found[flag(text, 'task'), split] = ' '.join(numbers)
   for line in out.splitlines():
     cells = re.split(r'\s{2,}', line.strip())
     if ratio := re.match(r"A's mean is ([\d.]+)%", line):
@@ -295,7 +329,7 @@ def read(text, out):
   return found
 
 
-def _flag(text, name):
+def flag(text, name):
   words = [word for word in shlex.split(text) if word.startswith(f'--{name}=')]
   return words[0].partition('=')[2] if words else None
 

@@ -44,9 +44,6 @@ RUN = (
     'decode.min_length=0'
 )
 RUN = dict(key.split('=') for key in RUN.split())
-# Settings of bench; they replace the command's own values.
-BENCH_FLAGS = ('--repeats=1', '--seconds=1', '--tokens=2', '--lengths=32,64')
-REPLACED = r'--(repeats|seconds|tokens|lengths|memory_limit)\b.*'
 
 
 class Paper(NamedTuple):
@@ -85,30 +82,16 @@ def _substitute(text, variables):
   return text
 
 
-def expand(text, most=None):
-  """Returns the commands of a line, of loops for the first `most` values."""
+def expand(text):
+  """Returns the commands of a line, of loops for each value."""
   loop = re.fullmatch(r'for (\w+) in (.*?); do (.*); done', text)
   if not loop:
     return text.split(' && ')
   return [
       command
-      for value in shlex.split(loop[2])[:most]
-      for command in expand(_substitute(loop[3], {loop[1]: value}), most)
+      for value in shlex.split(loop[2])
+      for command in expand(_substitute(loop[3], {loop[1]: value}))
   ]
-
-
-def stand_in(text):
-  """Links runs that a command reads to the first run of their loop."""
-  is_new = '.main ' in text and '--config=' in text
-  for name in () if is_new else re.findall(r'runs/[\w-]+', text):
-    kind = re.match('runs/(simcas-|pagesum-|finetune_|led-|primera-)', name)
-    first = {'finetune_': 'finetune_arxiv-locost', 'primera-': 'primera-arxiv'}
-    first = kind and Path('runs', first.get(kind[1], f'{kind[1]}arxiv'))
-    for ending in '', '.jsonl':
-      path = Path(name + ending)
-      source = first and Path(f'{first}{ending}')
-      if first and not path.exists() and source.exists():
-        path.symlink_to(source.name)
 
 
 def read_files(text):
@@ -152,31 +135,17 @@ def parse(text, more=()):
   return module, values, commands.parse_flags(values, argv)
 
 
-def run(text, is_planted=False):
-  """Runs a command with tiny keys; returns its status.
-
-  Args:
-    text: 'python -m MODULE ...'.
-    is_planted: whether `planted` says what is measured: bench keeps its lengths.
-      Otherwise the first run of a loop stands in for the others.
-  """
+def run(text):
+  """Runs a command, 'python -m MODULE ...', with tiny keys; returns its status."""
   text = read_files(text)
   if text.split()[2].endswith('.summarize'):
     text = re.sub(r'hf://[\w./-]+', 'runs/finetune_arxiv-led', text)
-  if not is_planted:
-    stand_in(text)
   name, words = text.split()[2], shlex.split(text)[3:]
   if name == 'papers.seeds':
     words = [re.sub('^--seeds=.*', '--seeds=2', word) for word in words]
     return seeds.main([*words, *tiny('main', words)])
   more = tiny(name, words)
-  if name == 'bench' and not is_planted:
-    kept = [word for word in words if not re.fullmatch(REPLACED, word)]
-    text, more = shlex.join(['python', '-m', name, *kept]), [
-        *more,
-        *BENCH_FLAGS,
-    ]
-  elif name.endswith('.score'):
+  if name.endswith('.score'):
     text = re.sub(r'hf://[\w./-]+', 'bert', text)
   module, values, arguments = parse(text, more)
   with commands.one_line_errors():
@@ -220,20 +189,7 @@ def _config_flags(keys):
   return [f'--config.{key}={value}' for key, value in keys.items()]
 
 
-def houses(task, split):
-  """Returns the rows of a mock corpus's split."""
-  del task
-  return [
-      row(
-          f'r{number}',
-          [f'House {i} of {number} is {i + 7} years old.' for i in range(5)],
-          f'The houses of {number} are old.',
-      )
-      for number in range(104 if split == 'train' else 6)
-  ]
-
-
-def make_home(home, rows_of=houses, write=lambda row: row['document']):
+def make_home(home, rows_of, write):
   """Makes a directory with tiny versions of a reader's files.
 
   Args:

@@ -1,14 +1,10 @@
-"""papers/README.md is complete and (slow) all its commands run."""
+"""papers/README.md is complete; `test_planted` runs its commands."""
 
 import re
 
-import jax
 import pytest
 
-from tests import products
-from tests.evaluation import tiny_models
 from tests.papers import reproduce
-from tests.papers import test_judge
 
 TEXT = reproduce.PAGE.read_text(encoding='utf-8')
 PAPERS = reproduce.read(TEXT)
@@ -16,11 +12,6 @@ COMMANDS = {
     f'{paper.name} {number}': command
     for paper in PAPERS
     for number, command in paper.commands.items()
-}
-OURS = {
-    name: command
-    for name, command in COMMANDS.items()
-    if 'python -m pytest' not in command
 }
 
 
@@ -78,46 +69,3 @@ def test_flags_exist(text, monkeypatch):
   for command in reproduce.expand(text):
     if '--workdir' not in command or '--config=' in command:
       reproduce.parse(command)
-
-
-# --- Running commands ---------------------------------------------------------
-
-
-@pytest.fixture(scope='module')
-def home(tmp_path_factory):
-  """A directory with a reader's files and a cache of compiled programs."""
-  pytest.importorskip('torch')
-  home = tmp_path_factory.mktemp('reproduce')
-  reproduce.make_home(home)
-  tiny_models.bert(home / 'bert')  # for all models of the Hub
-  yield home
-  jax.config.update('jax_compilation_cache_dir', None)
-
-
-@pytest.fixture(scope='module')
-def judge():
-  server = test_judge.Judge()
-  yield server
-  server.close()
-
-
-# Further lengths and peers of a question of `bench` are soak.
-BENCH = {k: text.split()[3] for k, text in OURS.items() if ' -m bench' in text}
-FIRST = {question: name for name, question in reversed(BENCH.items())}.values()
-FURTHER = [
-    name
-    for name in BENCH
-    if name not in FIRST and '--output=runs' not in OURS[name]
-]
-
-
-@products.few(
-    'name', [x for x in OURS if x not in FURTHER], FURTHER, pytest.mark.slow
-)
-def test_command_runs(home, judge, name, monkeypatch):
-  """In the page's order, because commands read the output of earlier ones."""
-  reproduce.enter(home, monkeypatch)
-  monkeypatch.setenv('OPENAI_API_KEY', test_judge.KEY)
-  text = OURS[name].replace('http://localhost:8000/v1', judge.url)
-  for command in reproduce.expand(text, 1):
-    assert reproduce.run(command) == 0
