@@ -160,25 +160,6 @@ def test_nothing_is_downloaded_and_no_code_is_run(tmp_path):
   assert not (tmp_path / 'ran').exists()
 
 
-def test_the_command_takes_several_models(bert, tmp_path, succeed):
-  out, _ = succeed(
-      score,
-      as_file(tmp_path / 'p.jsonl'),
-      '--metrics=rouge,bertscore,blanc',
-      f'--model=bertscore={bert},blanc={bert}',
-      '--layer=2',
-      '--format=json',
-  )
-  metrics = json.loads(out)['metrics']
-  assert [one['signature'] for one in metrics.values()][1:] == [
-      'bertscore|bert|layer:2|idf:no|baseline:no|agg:max|n:3|ci:95',
-      'blanc|bert|gap:2|lengths:4,2|n:3|ci:95',
-  ]
-  assert metrics['bertscore']['values']['prediction']['bertscore'] == (
-      pytest.approx(np.mean([row[2] for row in GOLDEN]), abs=1e-3)
-  )
-
-
 def test_an_unsuitable_model_does_not_stop_the_other_metrics(
     bert, tmp_path, run_command
 ):
