@@ -82,11 +82,13 @@ def plan(part, tiny):
     ]
   if part == 'book':
     return [_job(common, 'locost', size(600_000), 'generate', tokens=64)]
-  common['flags'] = NO_TRITON if part == 'speed_no_triton' else ''
+  models = 'locost', 'longt5'
+  if part == 'speed_no_triton':
+    common['flags'], models = NO_TRITON, models[: 1 if tiny else 2]
   return [
       _job(common, model, size(length), 'encode', 'generate', 'train')
       | dict(batch_size=2, repeats=5)
-      for model in ('locost', 'longt5')
+      for model in models
       for length in ((4096,) if tiny else (4096, 16384))
   ]
 
