@@ -60,11 +60,9 @@ def is_first(*kind):
   return kind not in _kinds and not _kinds.add(kind)
 
 
-def choices(config):
-  """Returns the names and switches that make a kind of model."""
-  keys = config.model.to_dict() | dict(pages=config.data.pages)
-  keys['objective'] = config.train.objective
-  return tuple(x for x in keys.values() if isinstance(x, (str, bool)))
+def is_new(what, config):
+  """Whether no such model has been trained or measured (`what`) before."""
+  return is_first(what, config.model.name, config.train.objective)
 
 
 def number_of(system, split):
@@ -177,11 +175,11 @@ def of_model(prediction, target):
 
 def _measure(what, params, batches, metrics=None, generated=None):
   """Replaces `evaluate.measure`."""
-  if is_first('measure', *choices(what.config)):
-    batches = list(batches)
-    _MEASURE(what, params, batches, metrics, generated)
   settings, system = what.config.eval, _system(what)
   names = settings.metrics if metrics is None else metrics
+  if is_new(('measure', *names), what.config):
+    batches = list(batches)
+    _MEASURE(what, params, batches, metrics, generated)
   rows = [
       dict(
           id=name,
@@ -216,7 +214,7 @@ def _train(setup, options):
   step = setup.config.train.steps
   if (path / str(step)).exists():
     return  # done before
-  if is_first('train', *choices(setup.config)):
+  if is_new('train', setup.config):
     _TRAIN(setup, options)
     shutil.rmtree(path)
   draw, log = weights(_system(setup))
