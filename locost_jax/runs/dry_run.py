@@ -110,8 +110,14 @@ def measure_phase(setup, target=None, evaluates=False):
   what = 'the evaluation' if evaluates else setup.name or 'the step'
   what = f'{what}: compiling'
   collective.log(what)
-  with compiling.show_seconds(what):
-    found = compile_program(setup, target and target.options)
+  try:
+    with compiling.show_seconds(what):
+      found = compile_program(setup, target and target.options)
+  except (MemoryError, OverflowError) as error:
+    raise InputError(
+        f'{what}: its largest batch is too large for this machine: {error}; '
+        'expected smaller data.max_input_length and data.max_target_length'
+    ) from None
   if target:
     for key in 'memory', 'reading':
       if program := found.get(key):

@@ -8,6 +8,7 @@ import pytest
 from configs import default
 from locost_jax import main
 from locost_jax.devices import topology
+from locost_jax.errors import InputError
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
 from locost_jax.runs import dry_run
@@ -54,6 +55,13 @@ def test_the_memory_of_a_step():
   config.train.lora.rank = 2
   state = compile_step(config)['memory']['state']
   assert 0 <= state - params - 3 * 4 * 4 * (2 * 16 + 16 * 2) < 100
+
+
+def test_what_is_too_large_to_compile_is_one_error():
+  setup = make_setup(make_config())
+  setup.config.data.max_target_length = 10**8
+  with pytest.raises(InputError, match='its largest batch is too large'):
+    dry_run.measure_phase(setup)
 
 
 def evaluation_of(name):
