@@ -14,13 +14,45 @@ _TYPES = dict(
 )
 _KIND = re.compile(  # by type or, in the element itself, list-style
     r'(?i:\stype\s*=\s*["\']?)([aAiI])["\'\s/>]|list-style(?:-type)?\s*:[^;]{,80}?'
-    r'(?<![\w-])(decimal|none|disc|circle|square|\w{5}-(?:alpha|latin|roman))'
+    r'(?<![\w-])(decimal(?:-leading-zero)?|none|disc|circle|square|cjk-ideographic|\w{5}-(?:alpha'
+    r'|latin|roman|greek))'
 )
 _INTEGER = r'\s*+([-+]?)0*([0-9]{1,10})(?![0-9])'
 _PROPERTIES = (
     'abstractNumId isLgl lvlRestart lvlText numFmt numStyleLink pStyle start '
     'startOverride styleLink'
 )
+
+
+def _counting(ten, *digits):
+  """Returns the numbers from 1 to 99 as Chinese and its neighbours count."""
+  tens = '', ten, *(digit + ten for digit in digits[1:])
+  return [x + y for x in tens for y in ('', *digits)][1:]
+
+
+# Words and signs of formats, by the first letters of a format's name.
+_SIGNS = {
+    'cardinalText': 'One Two Three Four Five Six Seven Eight Nine Ten Eleven '
+    'Twelve Thirteen Fourteen Fifteen Sixteen Seventeen Eighteen'.split(),
+    'ordinalText': 'First Second Third Fourth Fifth Sixth Seventh Eighth Ninth '
+    'Tenth Eleventh Twelfth Thirteenth Fourteenth Fifteenth'.split(),
+    **dict.fromkeys(
+        ('chinese', 'taiwanese', 'japanese', 'cjk'),
+        _counting(*'十一二三四五六七八九'),
+    ),
+    'korean': _counting(*'십일이삼사오육칠팔구'),
+    'ideographT': '甲乙丙丁戊己庚辛壬癸',
+    'ideographZ': '子丑寅卯辰巳午未申酉戌亥',
+    'decimalEnclosed': '①②③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯⑰⑱⑲⑳',
+    'aiueo': 'アイウエオカキクケコサシスセソタチツテトナニヌネノハヒフヘホ',
+    'iroha': 'イロハニホヘトチリヌルヲワカヨタレソツネナラムウヰノオクヤマ',
+    'ganada': '가나다라마바사아자차카타파하',
+    'russian': 'абвгдежзиклмнопрстуфхцчшщыэюя',
+    'hebrew': 'אבגדהוזחטי',
+    'arabicAlpha': 'أبتثجحخدذرزسشصضطظعغفقكلمنهوي',
+    'lower-greek': 'αβγδεζηθικλμνξοπρστυφχψω',
+}
+_SIGNS_OF = re.compile('|'.join(_SIGNS))
 _LONGEST = 80  # characters of a property, and of a number of Word
 
 
@@ -48,8 +80,15 @@ def written(number, kind):
       number, letter = divmod(number - 1, 26)
       text = chr(97 + letter) + text
   elif kind not in ('bullet', 'circle', 'disc', 'none', 'square'):
-    text = str(number)
-  return text.upper() if kind.startswith('upper') else text
+    found = _SIGNS_OF.match(kind)
+    signs = _SIGNS[found[0]] if found else ()
+    text = signs[number - 1] if 0 < number <= len(signs) else str(number)
+    if kind == 'ordinal' and number > 0:
+      ends = {1: 'st', 2: 'nd', 3: 'rd'} if number // 10 % 10 != 1 else {}
+      text += ends.get(number % 10, 'th')
+    elif kind in ('decimalZero', 'decimal-leading-zero'):
+      text = text.zfill(2)
+  return text.upper() if 'upper' in kind.lower() else text
 
 
 class PageLists:

@@ -28,6 +28,7 @@ PAGES = {
     f'<ol start={9**99}><li>x<li value={"0" * 9999}7>y': '1. x|7. y',
     '<style>.a{list-style: none}</style><ol class="a"><li>(i) x': '(i) x',
     '<nav><ol><li>x</nav><ol><li>y': '1. y',
+    '<ol style="list-style: lower-greek"><li>x': 'α. x',
 }
 
 
@@ -62,6 +63,25 @@ def test_letters_and_roman_digits():
   kinds = ('lowerRoman', 'upperLetter', 'upper-alpha', 'ordinal', 'bullet')
   assert [numbering.written(0, kind) for kind in kinds] == [*'0000', '']
   assert numbering.written(4000, 'lower-roman') == '4000'
+
+
+@pytest.mark.parametrize(
+    'kind, numbers',
+    [
+        ('ordinal', '1st 2nd 3rd 11th 22nd 112th'),
+        ('ordinalText', 'First Second Third Eleventh 22 112'),
+        ('cardinalText', 'One Two Three Eleven 22 112'),
+        ('decimalZero', '01 02 03 11 22 112'),
+        ('chineseCountingThousand', '一 二 三 十一 二十二 112'),
+        ('koreanCounting', '일 이 삼 십일 이십이 112'),
+        ('ideographTraditional', '甲 乙 丙 11 22 112'),
+        ('decimalEnclosedCircle', '① ② ③ ⑪ 22 112'),
+        ('russianUpper', 'А Б В Л Ц 112'),
+    ],
+)
+def test_formats_of_word(kind, numbers):
+  found = [numbering.written(n, kind) for n in (1, 2, 3, 11, 22, 112)]
+  assert ' '.join(found) == numbers
 
 
 def level(i, kind, text, start=1, more=''):
