@@ -25,7 +25,7 @@ PURE = set("""
   ops vocabularies generation.decode generation.decode_limits
   training.losses training.ppo
   data.text data.words data.gsg data.workers documents.places documents.markup
-  documents.numbering evaluation.metrics
+  documents.numbering documents.page_styles evaluation.metrics
 """.split())
 # {package: packages or modules that it may import besides itself and LEAVES}
 TABLE = {

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 from locost_jax.documents import archive
 from locost_jax.documents import markup
+from locost_jax.documents import page_styles
 from locost_jax.documents import places
 from locost_jax.errors import InputError
 
@@ -106,7 +107,7 @@ def _order(book, left_out):
       x for x, kind, _ in items.values() if kind == 'text/css' and x in book
   ]
   sheet = b''.join(map(book.read, sheets)).decode('utf-8', 'replace')
-  styles = markup.class_styles(sheet)
+  styles = page_styles.class_styles(sheet)
   order, unlisted = map(list, map(dict.fromkeys, (order, unlisted)))
   return order, unlisted, _titles(book, contents), styles
 

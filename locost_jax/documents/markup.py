@@ -18,6 +18,7 @@ import itertools
 import re
 
 from locost_jax.documents import numbering
+from locost_jax.documents import page_styles
 from locost_jax.documents import places
 from locost_jax.errors import InputError
 
@@ -45,10 +46,9 @@ _BOXES = frozenset(
     'audio button canvas input legend meter noframes noscript object optgroup '
     'output progress select textarea video xmp listing'.split()
 )
-_HIDDEN = re.compile(
-    r'(?i)style\s*=\s*["\']?[^"\'>]{,200}display\s*:\s*none'
-    r'|\shidden(?:\s*=\s*["\']?\w*["\']?)?\s*/?>\Z'
-)
+_HIDDEN = re.compile(r'(?i)style\s*=\s*["\']?[^"\'>]{,200}display\s*:\s*none')
+_IS_HIDDEN = re.compile(r'(?i)\shidden(?=[\s/>=])')
+_QUOTED = re.compile('"[^"]*"|\'[^\']*\'')
 _PAGE = ('page number', 'left out')
 _PAGE_NUMBER = re.compile(r'(?i)\W*(?:[a-z]*\W*\d+|(?:p\w*\W+)?[ivxlc]+)?\W*')
 # Elements with a blank line before and after, and on a line of their own.
@@ -225,7 +225,7 @@ _RAW = ('script', 'style', 'title')
 _LONG_NUMBER = re.compile('&#[xX]?[0-9a-fA-F]{100,}+;?')
 # Marks around a text whose place or form has a meaning, which `_written` writes
 # in signs. _TOKEN is an edge of a number, a name or a sign of a formula.
-MARKS = tuple(map(chr, range(14, 22)))
+MARKS = page_styles.MARKS
 _UP, _DOWN, _LINK, _GROUP, _OVER, _BY, _END, _TOKEN = MARKS
 _INNERMOST = re.compile(
     '[\x0e-\x12]([^\x0e-\x14]*)(?:\x13([^\x0e-\x14]*))?\x14'
@@ -266,24 +266,6 @@ _PAGED = re.compile(
 _REPEATED = re.compile(
     r'katex-html|<mjx-math|<nobr[^>]*aria-hidden|MathJax_Preview'
 )
-# {marks around an element: its style or class}; lengths in ex are of formulas,
-# and Word writes 'position:relative;top:-3.0pt'.
-_STYLES = {
-    (mark, _END): re.compile(
-        rf'vertical-align\s*+:\s*+(?:{name}|{sign}(?:0?\.[2-9]|[3-9]|\d\d)'
-        rf'(?![\d.]*ex))|["\'\s=]{name}(?:er)?script["\'\s>]'
-        rf'|relative[^"\']{{0,40}}?top\s*+:\s*+{top}[\d.]+pt'
-    )
-    for mark, name, sign, top in (
-        (_UP, 'sup', '', '-'),
-        (_DOWN, 'sub', '-', ''),
-    )
-}
-_STYLES['\1', '\1'] = re.compile(r'display\s*+:\s*+block')
-# What the style of a class may mean for the text.
-_MEANT = re.compile(
-    r'(?:vertical-align|list-style(?:-type)?|display|position|top)\s*+:[^;]*+'
-)
 _CLASSES = re.compile(r'\sclass\s*+=\s*+["\']?([^"\'>]*+)')
 _VOID = frozenset('area br col embed hr img input link meta source wbr'.split())
 _BLANKS = re.compile('[ \t\f\xa0]+')
@@ -316,8 +298,11 @@ class _Page:
     self._in_formula, self._styles = False, dict(styles)
     self._has_formulas = '<math' in text or ':math' in text
     self._has_tex = 'math/tex' in text and not (is_plain or self._has_formulas)
+    self._has_katex = 'katex-html' in text and not self._has_formulas
+    self._rows = ()  # of page_styles.ROWS, for the next rows
     self._lists = numbering.PageLists(self._parts)
     at, text = 0, _MARK.sub('', text)  # a reference has no mark either
+    self._source, self._closed = text, {}
     while found := _MARKUP.search(text, at):
       self._add(unescape(text[at : found.start()]))
       at = found.end()
@@ -336,7 +321,7 @@ class _Page:
           if self._has_tex and 'math/tex' in found[0]:
             self._add(text[start:at])
           if tag == 'style' and not is_plain:
-            self._styles |= class_styles(text[start:at])
+            self._styles |= page_styles.class_styles(text[start:at])
     self._add(unescape(text[at:]))
     self._close(1)
     self._lists.end()
@@ -351,7 +336,8 @@ class _Page:
     if tag in _BREAKS or tag == 'br':  # two in a row end a paragraph
       self._parts.append(_BREAKS.get(tag, '\2'))
     top = self._open[-1]
-    is_item = tag == 'li' and top.dropped is None
+    is_hidden = self._is_hidden(tag, source)
+    is_item = tag == 'li' and top.dropped is None and not is_hidden
     if not self._is_plain and (is_item or tag in _LISTS):
       self._lists.start(tag, source)
     element = None
@@ -359,13 +345,13 @@ class _Page:
       top.children += 1
       i = min(top.children, len(top.before_child)) - 1
       self._parts += '\4' * (tag in _HEADINGS), top.before_child[i]
-      element = self._element(tag, source)
+      element = self._element(tag, source, is_hidden)
     if element:
       self._open.append(element)
     else:
       top.nested += tag == top.tag
 
-  def _element(self, tag, source):
+  def _element(self, tag, source, is_hidden):
     """Returns the _Element of a tag, or None; adds the mark before it."""
     start = len(self._parts)
     if len(self._open) > 64:
@@ -378,8 +364,7 @@ class _Page:
       self._add_elsewhere(tag, source)
     if self._is_plain or tag in _VOID:
       return None
-    may_hide = 'none' in source or 'hidden' in source  # a fast test
-    if may_hide and tag not in _BREAKS and _HIDDEN.search(source):
+    if is_hidden:
       return _Element(tag, start, dropped=('word', 'left out as hidden'))
     before, children, after = '', ('',), _END
     if self._in_formula:
@@ -393,20 +378,55 @@ class _Page:
       self._in_formula, after = True, ''
     elif (self._has_formulas or self._has_tex) and _REPEATED.search(source):
       return _Element(tag, start, dropped=_REPEATS)
+    elif tag == 'mjx-container' and not self._has_formulas:
+      self._left_out.add('formula', 'left out (drawn by MathJax)', source[:80])
+    elif self._has_katex and tag == 'span':
+      return self._katex(source, start)
     elif 'noteref' in source:
       before, after = ' [', ']'
     elif ('page' in source or 'pb' in source) and _PAGED.search(source):
       return _Element(tag, start, dropped=_PAGE)
     elif tag in ('sup', 'sub'):
       before = _UP if tag == 'sup' else _DOWN
-    elif tag not in _BREAKS and (found := _styled(source)):
+    elif tag not in _BREAKS and (found := page_styles.styled(source)):
       before, after = found
     elif tag == 'a' and '#' in source:
       before = _LINK
+    elif tag == 'q':
+      before, after = '“', '”'
     else:
       return None
     self._parts.append(before)
     return _Element(tag, start, children, after)
+
+  def _is_hidden(self, tag, source):
+    """Returns whether an element is hidden, and its end is known."""
+    if self._is_plain or 'none' not in source and 'hidden' not in source:
+      return False
+    is_hidden = _HIDDEN.search(source) or (
+        'until' not in source and _IS_HIDDEN.search(_QUOTED.sub('', source))
+    )
+    if is_hidden and tag in _BREAKS and tag not in self._closed:
+      count = lambda mark: len(
+          re.findall(rf'(?i){mark}{tag}[\s/>]', self._source)
+      )
+      self._closed[tag] = tag != 'body' and count('<') <= count('</')
+    return is_hidden and self._closed.get(tag, True)
+
+  def _katex(self, source, start):
+    """Returns the _Element of a <span> of KaTeX, or None."""
+    found = page_styles.KATEX.search(source)
+    kind, rows = found and found[1], self._rows
+    meaning = page_styles.ROWS.get(kind)
+    if kind == 'vlist' and rows:
+      self._rows = ()
+      return _Element('span', start, *rows)
+    if isinstance(meaning, str):
+      self._parts.append(meaning[:-1])
+      return _Element('span', start, after=meaning[-1])
+    if meaning and (kind != 'vlist-t2' or rows == page_styles.ROWS['msupsub']):
+      self._rows = meaning
+    return _Element('span', start) if 'style="top:' in source else None
 
   def _add_elsewhere(self, tag, source):
     """Adds an image of a letter or a formula; counts other images, and frames."""
@@ -456,10 +476,15 @@ class _Page:
     while len(self._open) > index:
       element = self._open.pop()
       self._in_formula &= element.tag != 'math'
-      if element.dropped is None:
+      parts = self._parts[element.start :] if element.after != _END else []
+      if element.after == _OVER and _BY in parts:
+        at = parts.index(_BY)
+        turned = _OVER, *parts[at + 1 :], _BY, *parts[:at], _END
+        self._parts[element.start :] = [''.join(turned)]
+      elif element.dropped is None:
         self._parts.append(element.after)
+      if element.dropped is None:
         continue
-      parts = self._parts[element.start :]
       words = _MARK.sub(' ', ' '.join(parts)).split()
       is_number = _PAGE_NUMBER.fullmatch(' '.join(words))
       if element.dropped == _PAGE and not is_number:
@@ -498,29 +523,6 @@ class _Page:
       text = text.replace(f' {mark}', mark)
     text = re.sub('[\0-\2](?: ?[\0-\2])* ?', _break, text)
     return text.replace('\3', ' ').strip()
-
-
-def _styled(source):
-  """Returns the marks around an element that its style raises or parts."""
-  words = 'vertical-align', 'script', 'relative', 'display'
-  if any(word in source for word in words):
-    for marks, style in _STYLES.items():
-      if style.search(source):
-        return marks
-  return None
-
-
-def class_styles(sheet):
-  """Returns {class: declarations} of a style sheet, of those that _MEANT has."""
-  styles = {}
-  for rule in sheet.split('}'):
-    selectors, _, declarations = rule.rpartition('{')
-    meant = ';'.join(_MEANT.findall(declarations))
-    for selector in selectors.split(',') if meant else ():
-      _, dot, name = selector.strip().rpartition('.')
-      if dot:
-        styles[name] = f'{styles.get(name, "")};{meant}'
-  return styles
 
 
 def _break(found):

@@ -28,6 +28,9 @@ PAGES = {
     f'<ol start={9**99}><li>x<li value={"0" * 9999}7>y': '1. x|7. y',
     '<style>.a{list-style: none}</style><ol class="a"><li>(i) x': '(i) x',
     '<nav><ol><li>x</nav><ol><li>y': '1. y',
+    '<ol><li hidden>x</li><li>y</li></ol>': '1. y',
+    '<style>.a>li:before{content:counter(n, lower-latin) ". "}.a{list-style:none}'
+    '</style><ol class="a"><li>x': 'a. x',
     '<ol style="list-style: lower-greek"><li>x': 'α. x',
 }
 

@@ -1,0 +1,66 @@
+"""What styles and classes of pages mean for their text; marks for it."""
+
+import re
+
+# Marks around a text whose place or form has a meaning, which `_written` writes
+# in signs. _TOKEN is an edge of a number, a name or a sign of a formula.
+MARKS = tuple(map(chr, range(14, 22)))
+_UP, _DOWN, _LINK, _GROUP, _OVER, _BY, _END, _TOKEN = MARKS
+# KaTeX without MathML. {class: (marks before its rows, after them)}, from the
+# lowest row to the highest; _OVER turns those of a fraction.
+ROWS = {
+    'msupsub': ((_UP,), _END),
+    'vlist-t2': ((_DOWN, _END + _UP), _END),  # of a msupsub with a lower row
+    'mfrac': (('', _BY, ''), _OVER),
+    'op-limits': ((_DOWN, _END, _UP), _END),
+    'sqrt': '√' + _GROUP + _END,  # marks around it
+    'root': '[]',
+    'mop': 2 * _TOKEN,
+}
+KATEX = re.compile(rf'class="[^"]*?({"|".join(ROWS)}|vlist)(?=[\s"])')
+# {marks around an element: its style or class}; lengths in ex are of formulas,
+# and Word writes 'position:relative;top:-3.0pt'.
+_STYLES = {
+    (mark, _END): re.compile(
+        rf'vertical-align\s*+:\s*+(?:{name}|{sign}(?:0?\.[2-9]|[3-9]|\d\d)'
+        rf'(?![\d.]*ex))|["\'\s=]{name}(?:er)?script["\'\s>]'
+        rf'|relative[^"\']{{0,40}}?top\s*+:\s*+{top}[\d.]+pt'
+    )
+    for mark, name, sign, top in (
+        (_UP, 'sup', '', '-'),
+        (_DOWN, 'sub', '-', ''),
+    )
+}
+_STYLES['\1', '\1'] = re.compile(r'display\s*+:\s*+block')
+# What the style of a class may mean for the text.
+_MEANT = re.compile(
+    r'(?:vertical-align|list-style(?:-type)?|display|position|top)\s*+:[^;]*+'
+)
+_COUNTER = re.compile(
+    r'\.([\w-]+)\s*>\s*li:+before\s*\{[^{]*counters?\([^,()]*(?:,\s*([\w-]+))?\)'
+)
+
+
+def styled(source):
+  """Returns the marks around an element that its style raises or parts."""
+  words = 'vertical-align', 'script', 'relative', 'display'
+  if any(word in source for word in words):
+    for marks, style in _STYLES.items():
+      if style.search(source):
+        return marks
+  return None
+
+
+def class_styles(sheet):
+  """Returns {class: declarations} of a style sheet, of those that _MEANT has."""
+  styles, numbered = {}, {}
+  for rule in sheet.split('}'):
+    selectors, _, declarations = rule.rpartition('{')
+    meant = ';'.join(_MEANT.findall(declarations))
+    if found := _COUNTER.search(rule):  # as Google Docs numbers items
+      numbered[found[1]] = f'list-style:{found[2] or "decimal"};'
+    for selector in selectors.split(',') if meant else ():
+      _, dot, name = selector.strip().rpartition('.')
+      if dot:
+        styles[name] = f'{styles.get(name, "")};{meant}'
+  return styles | {x: numbered[x] + styles.get(x, '') for x in numbered}
