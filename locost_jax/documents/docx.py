@@ -209,6 +209,8 @@ def _styles(elements):
       properties.setdefault('kind', _KINDS[tag](value))
     if tag == 'rFonts':
       properties['font'] = _value(attributes, 'ascii')
+    elif tag == 'vanish':
+      properties['hidden'] = value not in _OFF
     elif tag in ('numId', 'ilvl'):
       properties |= {tag: value, 'style': style}
   for style in own:
@@ -329,7 +331,9 @@ class _Body(_Elements):
     elif tag == 'rStyle':
       kind = self._kind(value)
       pieces.raised = kind if kind in _HEIGHTS.values() else pieces.raised
-      self._font = self._styles.get(value, {}).get('font', '') or self._font
+      style = self._styles.get(value, {})
+      self._font = style.get('font', '') or self._font
+      self._is_hidden |= style.get('hidden', False)
     elif tag == 'rFonts':
       self._font = _value(attributes, 'ascii')
     elif tag == 'pStyle':

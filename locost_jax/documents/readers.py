@@ -31,6 +31,8 @@ _CHAPTER = re.compile(
     r'[^\n]{0,80})(?=\n[ \t]*\n)',
     re.IGNORECASE,
 )
+# What a terminal shows: letters typed over others, and colours.
+_TYPED = re.compile('[^\n]\x08|\x1b\\[[\\d;]*[A-Za-z]')
 _CLOSING = re.compile(r'(?:^|[ \t])#+$')
 _UNDERLINE = re.compile(r'^ {0,3}(=+|-{2,})[ \t]*$')
 _FENCE = re.compile(r'^ {0,3}(```+|~~~+)')
@@ -42,7 +44,7 @@ _MAX_HEADING = 1000  # characters; the rest of a heading is ignored
 
 def read_text(data, where, _most=None):
   """Reads a plain text; its places are lines such as "CHAPTER IV"."""
-  text = markup.decode(data, where)
+  text = _TYPED.sub('', markup.decode(data, where))
   found = _CHAPTER.finditer(text)
   return places.with_headings(
       text, [(match.start(1), match[1]) for match in found]

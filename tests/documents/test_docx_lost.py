@@ -50,6 +50,7 @@ CASES = """
 <form><w:checkBox><w:default w:val="0"/></w:checkBox></form> = ☐
 <begin/><t>IF</t><begin/><separate/><t>1</t><end/><separate/><t>A</t><end/> = A
 <w:vanish/><w:t>No</w:t><t>Yes</t> = Yes
+<w:rStyle w:val="No"/><w:t>No</w:t><t>Yes</t> = Yes
 <w:sdtPr><w:showingPlcHdr/></w:sdtPr><w:sdtContent><t>x</t></w:sdtContent> =
 <w:AlternateContent><w:Fallback><t>😊</t></w:Fallback></w:AlternateContent> = 😊
 <w:framePr w:dropCap="drop"/><t>O</t></w:p><w:p><t>nce</t> = Once
@@ -70,6 +71,7 @@ def read(xml, **files):
 def test_numbers_symbols_and_fields_keep_their_value(case):
   xml, text = case.split(' =')
   style = '<w:style w:styleId="Sy"><w:rFonts w:ascii="Symbol"/></w:style>'
+  style += '<w:style w:styleId="No"><w:rPr><w:vanish/></w:rPr></w:style>'
   assert read(paragraph(xml), styles=style).text == text.lstrip()
 
 

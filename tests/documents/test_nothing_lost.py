@@ -86,6 +86,11 @@ CUES = {
 }
 
 
+def test_what_a_terminal_shows():
+  text = 'N\bNA\bA _\bfoo \x1b[1;31mx\x1b[0m'
+  assert readers.read('.txt', text.encode(), 'x').text == 'NA foo x'
+
+
 @pytest.mark.parametrize('source', [*PAGES, *CUES])
 def test_values_and_words(source):
   kind = '.html' if source in PAGES else '.srt'
