@@ -223,8 +223,6 @@ _MARKUP = re.compile(
 _RAW = ('script', 'style', 'title')
 # Python refuses to parse numbers this long, which are no character.
 _LONG_NUMBER = re.compile('&#[xX]?[0-9a-fA-F]{100,}+;?')
-# Marks around a text whose place or form has a meaning, which `_written` writes
-# in signs. _TOKEN is an edge of a number, a name or a sign of a formula.
 MARKS = page_styles.MARKS
 _UP, _DOWN, _LINK, _GROUP, _OVER, _BY, _END, _TOKEN = MARKS
 _INNERMOST = re.compile(
@@ -298,8 +296,6 @@ class _Page:
     self._in_formula, self._styles = False, dict(styles)
     self._has_formulas = '<math' in text or ':math' in text
     self._has_tex = 'math/tex' in text and not (is_plain or self._has_formulas)
-    self._has_katex = 'katex-html' in text and not self._has_formulas
-    self._rows = ()  # of page_styles.ROWS, for the next rows
     self._lists = numbering.PageLists(self._parts)
     at, text = 0, _MARK.sub('', text)  # a reference has no mark either
     self._source, self._closed = text, {}
@@ -380,8 +376,6 @@ class _Page:
       return _Element(tag, start, dropped=_REPEATS)
     elif tag == 'mjx-container' and not self._has_formulas:
       self._left_out.add('formula', 'left out (drawn by MathJax)', source[:80])
-    elif self._has_katex and tag == 'span':
-      return self._katex(source, start)
     elif 'noteref' in source:
       before, after = ' [', ']'
     elif ('page' in source or 'pb' in source) and _PAGED.search(source):
@@ -407,26 +401,9 @@ class _Page:
         'until' not in source and _IS_HIDDEN.search(_QUOTED.sub('', source))
     )
     if is_hidden and tag in _BREAKS and tag not in self._closed:
-      count = lambda mark: len(
-          re.findall(rf'(?i){mark}{tag}[\s/>]', self._source)
-      )
+      count = lambda x: len(re.findall(rf'(?i){x}{tag}[\s/>]', self._source))
       self._closed[tag] = tag != 'body' and count('<') <= count('</')
     return is_hidden and self._closed.get(tag, True)
-
-  def _katex(self, source, start):
-    """Returns the _Element of a <span> of KaTeX, or None."""
-    found = page_styles.KATEX.search(source)
-    kind, rows = found and found[1], self._rows
-    meaning = page_styles.ROWS.get(kind)
-    if kind == 'vlist' and rows:
-      self._rows = ()
-      return _Element('span', start, *rows)
-    if isinstance(meaning, str):
-      self._parts.append(meaning[:-1])
-      return _Element('span', start, after=meaning[-1])
-    if meaning and (kind != 'vlist-t2' or rows == page_styles.ROWS['msupsub']):
-      self._rows = meaning
-    return _Element('span', start) if 'style="top:' in source else None
 
   def _add_elsewhere(self, tag, source):
     """Adds an image of a letter or a formula; counts other images, and frames."""
@@ -476,15 +453,10 @@ class _Page:
     while len(self._open) > index:
       element = self._open.pop()
       self._in_formula &= element.tag != 'math'
-      parts = self._parts[element.start :] if element.after != _END else []
-      if element.after == _OVER and _BY in parts:
-        at = parts.index(_BY)
-        turned = _OVER, *parts[at + 1 :], _BY, *parts[:at], _END
-        self._parts[element.start :] = [''.join(turned)]
-      elif element.dropped is None:
-        self._parts.append(element.after)
       if element.dropped is None:
+        self._parts.append(element.after)
         continue
+      parts = self._parts[element.start :]
       words = _MARK.sub(' ', ' '.join(parts)).split()
       is_number = _PAGE_NUMBER.fullmatch(' '.join(words))
       if element.dropped == _PAGE and not is_number:

@@ -14,8 +14,8 @@ _TYPES = dict(
 )
 _KIND = re.compile(  # by type or, in the element itself, list-style
     r'(?i:\stype\s*=\s*["\']?)([aAiI])["\'\s/>]|list-style(?:-type)?\s*:[^;]{,80}?'
-    r'(?<![\w-])(decimal(?:-leading-zero)?|none|disc|circle|square|cjk-ideographic|\w{5}-(?:alpha'
-    r'|latin|roman|greek))'
+    r'(?<![\w-])(decimal(?:-leading-zero)?|none|disc|circle|square'
+    r'|cjk-ideographic|\w{5}-(?:alpha|latin|roman))'
 )
 _INTEGER = r'\s*+([-+]?)0*([0-9]{1,10})(?![0-9])'
 _PROPERTIES = (
@@ -42,7 +42,6 @@ _SIGNS = {
     ),
     'korean': _counting(*'십일이삼사오육칠팔구'),
     'ideographT': '甲乙丙丁戊己庚辛壬癸',
-    'ideographZ': '子丑寅卯辰巳午未申酉戌亥',
     'decimalEnclosed': '①②③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯⑰⑱⑲⑳',
     'aiueo': 'アイウエオカキクケコサシスセソタチツテトナニヌネノハヒフヘホ',
     'iroha': 'イロハニホヘトチリヌルヲワカヨタレソツネナラムウヰノオクヤマ',
@@ -50,7 +49,6 @@ _SIGNS = {
     'russian': 'абвгдежзиклмнопрстуфхцчшщыэюя',
     'hebrew': 'אבגדהוזחטי',
     'arabicAlpha': 'أبتثجحخدذرزسشصضطظعغفقكلمنهوي',
-    'lower-greek': 'αβγδεζηθικλμνξοπρστυφχψω',
 }
 _SIGNS_OF = re.compile('|'.join(_SIGNS))
 _LONGEST = 80  # characters of a property, and of a number of Word

@@ -2,22 +2,10 @@
 
 import re
 
-# Marks around a text whose place or form has a meaning, which `_written` writes
+# Marks around a text whose place or form has a meaning, which `markup` writes
 # in signs. _TOKEN is an edge of a number, a name or a sign of a formula.
 MARKS = tuple(map(chr, range(14, 22)))
-_UP, _DOWN, _LINK, _GROUP, _OVER, _BY, _END, _TOKEN = MARKS
-# KaTeX without MathML. {class: (marks before its rows, after them)}, from the
-# lowest row to the highest; _OVER turns those of a fraction.
-ROWS = {
-    'msupsub': ((_UP,), _END),
-    'vlist-t2': ((_DOWN, _END + _UP), _END),  # of a msupsub with a lower row
-    'mfrac': (('', _BY, ''), _OVER),
-    'op-limits': ((_DOWN, _END, _UP), _END),
-    'sqrt': '√' + _GROUP + _END,  # marks around it
-    'root': '[]',
-    'mop': 2 * _TOKEN,
-}
-KATEX = re.compile(rf'class="[^"]*?({"|".join(ROWS)}|vlist)(?=[\s"])')
+_UP, _DOWN, *_, _END, _ = MARKS
 # {marks around an element: its style or class}; lengths in ex are of formulas,
 # and Word writes 'position:relative;top:-3.0pt'.
 _STYLES = {

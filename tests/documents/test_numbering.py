@@ -31,7 +31,6 @@ PAGES = {
     '<ol><li hidden>x</li><li>y</li></ol>': '1. y',
     '<style>.a>li:before{content:counter(n, lower-latin) ". "}.a{list-style:none}'
     '</style><ol class="a"><li>x': 'a. x',
-    '<ol style="list-style: lower-greek"><li>x': 'α. x',
 }
 
 
