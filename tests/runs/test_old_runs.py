@@ -41,18 +41,12 @@ def version(request, monkeypatch):
   """The current keys, or a later version with one more key in each section."""
   if request.param == 'today':
     return
-  today = default.get_config
-
-  def get_config():
-    config = today()
-    with config.unlocked():
-      for section in ('model', 'data', 'optim', 'train', 'eval', 'mesh'):
-        config[section].later_key = 3
-      config.later_section = dict(later_key=3)
-    return config
-
-  monkeypatch.setattr(default, 'get_config', get_config)
-  monkeypatch.setattr(schema, 'make_config', get_config)
+  key = keys.Key(3, 'of a later version')
+  monkeypatch.setitem(keys.SECTIONS, 'later_section', {})
+  for section in ('data', 'optim', 'train', 'eval', 'mesh', 'later_section'):
+    monkeypatch.setitem(keys.SECTIONS[section], 'later_key', key)
+    monkeypatch.setitem(keys.SHARED, f'{section}.later_key', key)
+  monkeypatch.setitem(keys.MODELS['locost'], 'later_key', key)
   _, make = models.MODELS['locost']
   monkeypatch.setitem(models.MODELS, 'locost', (LaterConfig, make))
 
