@@ -8,6 +8,7 @@ import os
 # Imported in the process that the others are forked from. No array may be made
 # there: each of them chooses its own devices.
 IMPORTED = ['tests.faulty_run', 'tests.page_mesh_program']
+SECONDS = 600  # that a call may take
 
 
 def _context():
@@ -38,7 +39,12 @@ def _run(module, function, log, *arguments):
 def call(module, function, *arguments, **environment):
   """Returns what a function returns, with these environment variables."""
   with futures.ProcessPoolExecutor(1, _context(), _set, [environment]) as pool:
-    return pool.submit(_call, module, function, arguments).result()
+    try:
+      return pool.submit(_call, module, function, arguments).result(SECONDS)
+    except futures.TimeoutError:
+      for process in multiprocessing.active_children():
+        process.kill()
+      raise
 
 
 def _set(environment):

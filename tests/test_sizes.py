@@ -13,11 +13,11 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 BUDGETS = {
-    'lines of locost_jax/': 38_005,  # with templates, CSS and JS
-    'lines of code in locost_jax/': 24_420,
+    'lines of locost_jax/': 37_995,  # with templates, CSS and JS
+    'lines of code in locost_jax/': 24_410,
     'lines of configs/ and launch/': 2_475,
     'lines of papers/ and bench/': 4_420,
-    'lines of tests/': 40_785,  # of Python
+    'lines of tests/': 40_610,  # of Python
     'words of *.md': 19_800,  # as `wc -w` counts them
     'words of prose in *.md': 9_700,  # without tables and code
     'lines of README.md': 130,

@@ -63,13 +63,13 @@ def expand_globs(globs, disk=object_store.DISK):
   """
   if isinstance(globs, kinds.Function):
     return [globs]
-  files = {}  # name, which decides the order -> path
+  paths = {}  # name, which decides the order -> path
   patterns = [p.strip() for p in globs.split(',') if p.strip()]
   if not patterns:
     raise InputError(f'{globs!r}: expected at least one file or glob pattern')
   for pattern in patterns:
     if object_store.is_uri(pattern):
-      files.update(object_store.copy_matches(pattern, disk))
+      paths.update(object_store.copy_matches(pattern, disk))
       continue
     # The name of an existing file is not a pattern, even with brackets.
     matches = [pattern]
@@ -77,12 +77,12 @@ def expand_globs(globs, disk=object_store.DISK):
       found = glob.glob(pattern, recursive=True)
       matches = list(filter(os.path.isfile, found))
     if not matches:
-      what = 'a directory: expected its files' if found else 'no such file'
-      if glob.has_magic(pattern):
-        what = 'no file matches this pattern'
+      files.check_regular(pattern)  # a directory, a pipe
+      is_pattern = glob.has_magic(pattern)
+      what = 'no file matches this pattern' if is_pattern else 'no such file'
       raise InputError(f'{pattern}: {what}')
-    files.update(zip(matches, matches))
-  return [files[name] for name in sorted(files)]
+    paths.update(zip(matches, matches))
+  return [paths[name] for name in sorted(paths)]
 
 
 def read_jsonl(path, fields=()):

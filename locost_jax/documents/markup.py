@@ -46,9 +46,6 @@ _BOXES = frozenset(
     'audio button canvas input legend meter noframes noscript object optgroup '
     'output progress select textarea video xmp listing'.split()
 )
-_HIDDEN = re.compile(r'(?i)style\s*=\s*["\']?[^"\'>]{,200}display\s*:\s*none')
-_IS_HIDDEN = re.compile(r'(?i)\shidden(?=[\s/>=])')
-_QUOTED = re.compile('"[^"]*"|\'[^\']*\'')
 _PAGE = ('page number', 'left out')
 _PAGE_NUMBER = re.compile(r'(?i)\W*(?:[a-z]*\W*\d+|(?:p\w*\W+)?[ivxlc]+)?\W*')
 # Elements with a blank line before and after, and on a line of their own.
@@ -395,15 +392,12 @@ class _Page:
 
   def _is_hidden(self, tag, source):
     """Returns whether an element is hidden, and its end is known."""
-    if self._is_plain or 'none' not in source and 'hidden' not in source:
+    if self._is_plain or not page_styles.hides(source):
       return False
-    is_hidden = _HIDDEN.search(source) or (
-        'until' not in source and _IS_HIDDEN.search(_QUOTED.sub('', source))
-    )
-    if is_hidden and tag in _BREAKS and tag not in self._closed:
+    if tag in _BREAKS and tag not in self._closed:
       count = lambda x: len(re.findall(rf'(?i){x}{tag}[\s/>]', self._source))
       self._closed[tag] = tag != 'body' and count('<') <= count('</')
-    return is_hidden and self._closed.get(tag, True)
+    return self._closed.get(tag, True)
 
   def _add_elsewhere(self, tag, source):
     """Adds an image of a letter or a formula; counts other images, and frames."""

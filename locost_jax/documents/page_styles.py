@@ -1,4 +1,4 @@
-"""What styles and classes of pages mean for their text; marks for it."""
+"""Styles, classes and attributes of web pages that change what a text means."""
 
 import re
 
@@ -27,6 +27,9 @@ _MEANT = re.compile(
 _COUNTER = re.compile(
     r'\.([\w-]+)\s*>\s*li:+before\s*\{[^{]*counters?\([^,()]*(?:,\s*([\w-]+))?\)'
 )
+_NONE = re.compile(r'(?i)style\s*=\s*["\']?[^"\'>]{,200}display\s*:\s*none')
+_HIDDEN = re.compile(r'(?i)\shidden(?=[\s/>=])')
+_QUOTED = re.compile('"[^"]*"|\'[^\']*\'')
 
 
 def styled(source):
@@ -52,3 +55,12 @@ def class_styles(sheet):
       if dot:
         styles[name] = f'{styles.get(name, "")};{meant}'
   return styles | {x: numbered[x] + styles.get(x, '') for x in numbered}
+
+
+def hides(source):
+  """Returns whether a tag hides its element for good, not until it is found."""
+  if 'none' in source and _NONE.search(source):
+    return True
+  if 'hidden' not in source or 'until' in source:
+    return False
+  return bool(_HIDDEN.search(_QUOTED.sub('', source)))

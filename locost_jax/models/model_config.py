@@ -26,7 +26,7 @@ def with_keys(model):
 
 
 class ModelConfig:
-  """What other modules know of a model, next to its keys (`with_keys`).
+  """The facts about a model that other modules need besides its keys.
 
   The facts below are those of self-attention over the whole input. A model's
   own config overrides them: by a key of the same name, a constant or a method.

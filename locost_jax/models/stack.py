@@ -20,7 +20,7 @@ CPU_AUTO_BYTES = 128 << 20
 
 @model_config.with_keys('t5-style')
 class T5StyleConfig(model_config.ModelConfig):
-  """What T5-style models have; the own config of each describes its mixer."""
+  """The base of the T5-style configs, each of which describes its mixer."""
 
   # A bidirectional encoder gives each sign half of the buckets, and half of
   # those to exact distances: see `attention.relative_buckets`.

@@ -36,7 +36,7 @@ from locost_jax.workdir import checkpoint
 from locost_jax.workdir import manifest
 
 _LOOP = 'loop/metadata'  # where Orbax puts JSON
-# Of a file of arrays: writing it to a bucket takes thrice its memory.
+# Of a file of arrays; writing one to a bucket takes thrice its memory.
 _FILE_BYTES = 1 << 28
 
 
@@ -81,17 +81,15 @@ class Checkpointer:
     """
     self.wait()
     self._saving = step
-    items = dict(params=state.params, training=_training(state))
+    items = _items(state)
     if not self._mirror.is_shared:
       items = collective.gather_arrays(items)
     with collective.raising_together(), self._explaining_disk_errors():
       if items is not None:  # else the first host writes
-        args = {
-            name: ocp.args.PyTreeSave(
-                items[name], ocdbt_target_data_file_size=_FILE_BYTES
-            )
-            for name in items
-        }
+        save = functools.partial(
+            ocp.args.PyTreeSave, ocdbt_target_data_file_size=_FILE_BYTES
+        )
+        args = {name: save(item) for name, item in items.items()}
         args = ocp.args.Composite(loop=ocp.args.JsonSave(loop), **args)
         self._orbax.save(self._directory / str(step), args=args)
 
@@ -193,22 +191,12 @@ class Checkpointer:
         another dtype silently.)
     """
     directory = self._directory / str(step)
-    training = _training(abstract_state)
-    checkpoint.compare(
-        checkpoint.metadata(directory / 'params'),
-        abstract_state.params,
-        directory,
-    )
-    checkpoint.compare(
-        checkpoint.metadata(directory / 'training'), training, directory
-    )
-    restored = self._orbax.restore(
-        directory,
-        args=ocp.args.Composite(
-            params=_restoring(abstract_state.params),
-            training=_restoring(training),
-        ),
-    )
+    args = {}
+    for name, item in _items(abstract_state).items():
+      checkpoint.compare(checkpoint.metadata(directory / name), item, directory)
+      restore_args = ocp.checkpoint_utils.construct_restore_args(item)
+      args[name] = ocp.args.PyTreeRestore(item, restore_args)
+    restored = self._orbax.restore(directory, args=ocp.args.Composite(**args))
     rest = abstract_state._replace(params=())
     leaves = [restored.training[name] for name in parameters.flatten(rest)]
     state = jax.tree.unflatten(jax.tree.structure(rest), leaves)
@@ -280,14 +268,10 @@ class Checkpointer:
       ) from error
 
 
-def _training(state):
-  return parameters.flatten(state._replace(params=()))
-
-
-def _restoring(target):
-  """Returns Orbax's arguments to restore arrays as they are in a state."""
-  restore_args = ocp.checkpoint_utils.construct_restore_args(target)
-  return ocp.args.PyTreeRestore(target, restore_args)
+def _items(state):
+  """Returns the parts of a state as a step stores them."""
+  rest = state._replace(params=())
+  return dict(params=state.params, training=parameters.flatten(rest))
 
 
 def _remove(path):

@@ -494,7 +494,7 @@ def test_globs(tmp_path):
     sources.expand_globs(f'{tmp_path}/a.jsonl,{tmp_path}/x.jsonl')
   with pytest.raises(InputError, match=r'x\*: no file matches'):
     sources.expand_globs(f'{tmp_path}/x*')
-  with pytest.raises(InputError, match='directory.jsonl: a directory'):
+  with pytest.raises(InputError, match='directory.jsonl: is a directory'):
     sources.expand_globs(f'{tmp_path}/directory.jsonl')
   with pytest.raises(InputError):
     sources.expand_globs(' , ')

@@ -75,6 +75,12 @@ CUES = {
 }
 
 
+def test_formulas_drawn_by_mathjax():
+  page = b'<p>If <mjx-container><mjx-math><mjx-mi></mjx-mi></mjx-math>'
+  (note,) = readers.read('.html', page, 'x').notes
+  assert note.startswith('x: 1 formula left out (drawn by MathJax), such as')
+
+
 def test_what_a_terminal_shows():
   text = 'N\bNA\bA _\bfoo \x1b[1;31mx\x1b[0m'
   assert readers.read('.txt', text.encode(), 'x').text == 'NA foo x'
